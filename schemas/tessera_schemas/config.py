@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from tessera_schemas.base import Count, Name, Positive, Strict, later, printable
-from tessera_schemas.cluster.device_claims import OF_CLASS
+from tessera_schemas.cluster.device_claims import OF_CLASS, GresClass
 from tessera_schemas.cluster.devices import DeviceProfile
 from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue, Toleration
 from tessera_schemas.shard.receivers import Subscriber, Webhook
@@ -436,6 +436,10 @@ class ConfigBody(Strict):
         tuple[Budget, ...], Field(max_length=2_000, description="Monthly budgets of tenants, queues and projects")
     ] = later(())
 
+    gres: Annotated[
+        tuple[GresClass, ...], Field(max_length=256, description="Devices that Slurm's generic resources stand for")
+    ] = later(())
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         wrong = [*_repeated(self), *_dangling(self), *_levels(self), *_renamed(self)]
@@ -445,7 +449,7 @@ class ConfigBody(Strict):
 
 
 def _repeated(body: ConfigBody) -> Iterator[str]:
-    for kind in ("tenants", "queues", "priority_classes", "flavors", "pools", "topology", "templates"):
+    for kind in ("tenants", "queues", "priority_classes", "flavors", "pools", "topology", "templates", "gres"):
         counts = Counter(entry.name for entry in getattr(body, kind))
         yield from (f"{kind}.{name}: is there twice" for name, count in counts.items() if count > 1)
     paths = Counter(mount.path for mount in body.mounts)

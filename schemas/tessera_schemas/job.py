@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, StringConstraints, field_validator, 
 from tessera_schemas.base import GPU_MILLI as GPU_MILLI
 from tessera_schemas.base import INT_MAX, Count, JobName, Millis, Name, Positive, Strict, later, printable
 from tessera_schemas.cluster import mig
-from tessera_schemas.cluster.device_claims import CLAIMS_MAX, DeviceClaim
+from tessera_schemas.cluster.device_claims import CLAIMS_MAX, DeviceClaim, GresName
 from tessera_schemas.cluster.devices import Kind
 from tessera_schemas.cluster.resource_kinds import FURTHER, KINDS, CountedResources, is_device
 from tessera_schemas.work.arrays import DEPENDENCIES_MAX, Dependency, JobArray
@@ -63,6 +63,14 @@ class Resources(CountedResources):
         tuple[DeviceClaim, ...],
         Field(max_length=CLAIMS_MAX, description="Claims on devices that drivers publish (DRA)"),
     ] = later(())
+    gres: Annotated[
+        dict[GresName, Positive],
+        Field(
+            max_length=16,
+            description="Generic resources of a pod in Slurm's words, `nic` or `gpu:a100`; admission makes claims of "
+            "those in the configuration's `gres`. GPUs that are not there are what the other fields say",
+        ),
+    ] = later({})
     cpu_limit_milli: Annotated[
         Positive | None, Field(description="CPU ceiling while a node has some idle, in thousandths; null: as requested")
     ] = None
@@ -96,6 +104,8 @@ class Resources(CountedResources):
 
     @model_validator(mode="after")
     def _one_kind_of_gpu(self) -> Self:
+        if self.gres and self.claims:
+            raise ValueError("gres: becomes claims; say either")
         if bool(self.gpus) + bool(self.gpu_milli) + bool(self.mig_profile) > 1:
             raise ValueError("ask for one of: whole GPUs (gpus), a share of one (gpu_milli), an instance (mig_profile)")
         if self.gpu_memory_bytes and not (self.gpus or self.gpu_milli):

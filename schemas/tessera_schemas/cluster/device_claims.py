@@ -18,6 +18,22 @@ OF_CLASS = "class:"
 CLAIMS_MAX, REQUESTS_MAX, CHOICES_MAX, COUNT_MAX = 16, 32, 8, 32
 
 
+GresName = Annotated[
+    str, StringConstraints(max_length=127, pattern=r"^[a-z][a-z0-9_-]{0,62}(:[A-Za-z0-9][A-Za-z0-9._-]{0,62})?$")
+]
+"""A generic resource as Slurm names it: `nic`, or with its type `gpu:a100`."""
+
+
+class GresClass(Strict):
+    """Devices that a generic resource of Slurm stands for: what `--gres=NAME:2` asks for is two of them."""
+
+    name: Annotated[GresName, Field(description="Name, or name:type, as `--gres` gives it")]
+    device_class: Annotated[ClassName, Field(description="DeviceClass of the cluster")]
+    selectors: Annotated[
+        tuple[Expression, ...], Field(max_length=32, description="Conditions on a device in CEL; all have to hold")
+    ] = ()
+
+
 class DeviceToleration(Strict):
     """Taints of devices that a request bears; an empty key is every key, an empty effect every effect."""
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import groupby
 
-from tessera.domain.devices.amounts import amount_by
 from tessera.domain.devices.levels import with_labels
 from tessera.domain.devices.resources import RESOURCES, Amount, Node, role_need, tolerated_taints
 from tessera.domain.entities import Job, Over, RemovedQueue
 from tessera.domain.work.gang import Gang, bearing
 from tessera.domain.work.one_model import on_one_model
+from tessera_schemas.cluster.device_claims import GresClass
 from tessera_schemas.config import (
     Config,
     ConfigBody,
@@ -60,6 +60,7 @@ class QueueTree:
     mounts: tuple[Mount, ...] = ()
     removed: frozenset[str] = frozenset()
     money: Money | None = None
+    gres: tuple[GresClass, ...] = ()
     made: dict[object, "QueueTree"] = field(default_factory=dict, compare=False, repr=False)
     """Trees made of this one lately, with numbers for parts of pools (`tessera.domain.quota_parts`)."""
 
@@ -75,8 +76,7 @@ class QueueTree:
 
     def tolerated_by(self, tenant: str) -> tuple[tuple[str, str, str], ...]:
         """Standing tolerations of a tenant, in the form of `Need.tolerated`."""
-        found = self.tenants.get(tenant)
-        return () if found is None else tolerated_taints(found.tolerations)
+        return tolerated_taints(self.tenants[tenant].tolerations) if tenant in self.tenants else ()
 
     def gang_of(self, spec: JobSpec, tenant: str, as_made: bool, one_model: bool = True) -> Gang:
         """
@@ -89,8 +89,7 @@ class QueueTree:
 
     def limits_of(self, tenant: str) -> Limits:
         """The tenant's limits; the default ones of a tenant that the configuration does not know."""
-        found = self.tenants.get(tenant)
-        return Limits() if found is None else found.limits
+        return self.tenants[tenant].limits if tenant in self.tenants else Limits()
 
     @cached_property
     def levels(self) -> dict[str, str]:
@@ -304,6 +303,7 @@ def _tree(version: int, body_json: str, knows_all: bool, removed: tuple[RemovedQ
         body.mounts,
         frozenset(queue.name for queue in removed),
         body.money,
+        body.gres,
     )
 
 
@@ -463,7 +463,7 @@ class QuotaBook:
         for cell in _cells(self._tree, queue, flavor, amount):
             more = self.used(queue, cell) - self.total(queue, cell)
             beyond[cell[1]] = max(beyond.get(cell[1], 0), more)
-        return amount_by(beyond)
+        return Amount.by(beyond)
 
     def is_firm_lent(self, queue: str, flavor: str, amount: Amount) -> bool:
         """Whether firm work of the queue alone uses more than is its own of anything that `amount` counts."""

@@ -41,6 +41,15 @@ def test_a_script_becomes_a_job_whose_pods_run_it() -> None:
     assert role.template.command[2].endswith("python train.py\n")
 
 
+def test_generic_resources_go_to_admission_by_their_names() -> None:
+    (role,) = job("--gres=gpu:a100:2,nic:4,fpga").roles
+    assert (role.resources.gpus, role.gpu_models) == (2, ("a100",))
+    assert role.resources.gres == {"gpu:a100": 2, "nic": 4, "fpga": 1}
+    assert job("--gres=nic:4", "--ntasks-per-node=2").roles[0].resources.gres == {"nic": 2}
+    assert job("-N 2 --gpus=a100:4").roles[0].resources.gres == {"gpu:a100": 2}
+    assert job("--gres=gpu:4").roles[0].resources.gres == {"gpu": 4}
+
+
 def test_all_that_nothing_honours_is_refused_at_once_with_a_way_out() -> None:
     with pytest.raises(Refused) as raised:
         job("--switches=1 --nice=5", "-M west", "--turbo", line="--licenses=matlab --mem=lots --time=soon")
@@ -82,7 +91,7 @@ def test_parts_of_a_job_that_are_unlike_each_other_have_a_way_out() -> None:
 
 
 def test_all_values_that_cannot_be_meant_are_told_at_once() -> None:
-    sentence = wrong("--time=soon", "--mem=lots", "--gres=nic:1", "--array=x", "--dependency=a", "--export=UNSET")
+    sentence = wrong("--time=soon", "--mem=lots", "--gres=nic:x:y:1", "--array=x", "--dependency=a", "--export=UNSET")
     for name in ("time", "mem", "gres", "array", "dependency", "export"):
         assert f"train.sh: --{name}=" in sentence
 
@@ -314,10 +323,12 @@ def test_an_option_is_passed_over_only_when_told_to() -> None:
     [
         (["--gres=gpu:3", "--ntasks-per-node=2"], "3 GPUs do not divide by 2 tasks of a node, and a task is a pod"),
         (["--gpus=3", "--nodes=2"], "3 GPUs do not divide by 2 pods"),
-        (["--gres=nic:1"], "write gpu:8"),
+        (["--gres=nic:a:b:1"], "write gpu:8"),
+        (["--gres=nic:3", "--ntasks-per-node=2"], "3 of nic do not divide by 2 tasks of a node"),
+        (["--gres=gpu:a:1,gpu:b:1"], "a pod has GPUs of one model"),
         (["--gres=gpu:1", "--gpus=2"], "do not say the same"),
         (["--gpus-per-node=a100:1", "--gpus-per-task=h100:1"], "do not say the same"),
-        (["--gres=gpu:1,tmpfs:100G"], "nothing but GPUs is counted: delete tmpfs:100G"),
+        (["--gres=gpu:1,tmpfs:100G"], "tmpfs:100G: write gpu:8"),
         (["--gpus=a100:1,h100:1"], "a pod has GPUs of one model"),
         (["--partition=htc,GPU"], "no queue is called so"),
         (["--partition=gpuA100x4"], "no queue is called so"),

@@ -7,6 +7,7 @@ from typing import Any
 from tessera.admission.decide import verdict
 from tessera.admission.decide.amounts import fill_amounts
 from tessera.admission.decide.configuration import find_config_faults
+from tessera.admission.decide.gres import fill_gres
 from tessera.admission.decide.launching import advise
 from tessera.admission.decide.mounts import fill_mounts
 from tessera.admission.decide.policy import AdmissionPolicy
@@ -161,9 +162,9 @@ def _judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolic
         )
     if isinstance(command, SubmitJob | AdoptJob):
         spec, notes = _filled(command, origin, policy)
-        filled = command.model_copy(update={"spec": spec}) if notes else command
+        filled = command if spec is command.spec else command.model_copy(update={"spec": spec})
         against = verdict.find_job_faults(filled, origin.tenant, policy)
-        asked = command.spec.digest() if notes else ""
+        asked = "" if filled is command and not notes else command.spec.digest()
         return _refused(parsed, origin, against) if against else _admitted(filled, origin, notes=notes, asked=asked)
     if isinstance(command, SubmitTemplate):
         made = from_template(command, policy)
@@ -191,7 +192,8 @@ def _filled(command: SubmitJob | AdoptJob, origin: Origin, policy: AdmissionPoli
         return spec, notes
     spec, limited = fill_time_limit(spec, origin.tenant, policy.tree)
     spec, mounted = fill_mounts(spec, origin.tenant, policy.tree)
-    return spec, (*notes, *limited, *mounted, *advise(spec, policy.tree, policy.pools.nodes))
+    spec, claimed = fill_gres(spec, policy.tree)
+    return spec, (*notes, *limited, *mounted, *claimed, *advise(spec, policy.tree, policy.pools.nodes))
 
 
 def format_needed(parsed: Parsed) -> int:
@@ -204,7 +206,7 @@ def format_needed(parsed: Parsed) -> int:
     needs = (
         POOL_PARTS_FROM * parts,
         bool(command.body.queue_names) * QUEUE_NAMES_FROM,
-        PUBLISHED_DEVICES_FROM * classes,
+        PUBLISHED_DEVICES_FROM * (classes or bool(command.body.gres)),
     )
     return max(*needs, bool(command.body.money) * PRICES_FROM, bool(command.body.budgets) * SPENDING_FROM)
 

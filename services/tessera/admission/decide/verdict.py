@@ -6,6 +6,7 @@ Limits that count (jobs, GPUs of a tenant) are not here: replicas of admission r
 
 from typing import Any
 
+from tessera.admission.decide.gres import unknown_gres
 from tessera.admission.decide.launching import not_launched
 from tessera.admission.decide.mounts import unmapped
 from tessera.admission.decide.pods import not_granted, not_the_clients, too_large_together
@@ -42,6 +43,7 @@ def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: Admissio
     owner = tree.tenants.get(tenant)
     against += not_granted(spec, owner.pod_grants) if owner is not None else []
     against += unmapped(spec, tenant, tree)
+    against += unknown_gres(spec, tree)
     against += _over_job_limit(spec, tenant, tree)
     too_long = time_limit_fault(tree, spec.queue, tenant, spec.time_limit_seconds or 0)
     against += [too_long] if too_long is not None else []

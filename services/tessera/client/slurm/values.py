@@ -69,22 +69,41 @@ MIG = re.compile(r"(?:(?P<model>[\w-]+?)[_.])?(?P<profile>[1-9]g\.[0-9]{1,3}gb)"
 
 
 def gpus_of(said: Said) -> tuple[int, str]:
-    """A number of GPUs and their model, "" for any."""
-    words = said.text.split(":")
-    if "," in said.text:
-        others = ", ".join(part for part in said.text.split(",") if not part.startswith("gpu"))
-        said.fail(
-            f"nothing but GPUs is counted: delete {others}"
-            if said.name == "gres" and others
-            else "a pod has GPUs of one model, or of any: write one number, or one model:number"
-        )
+    """A number of GPUs and their model, "" for any; of `--gres` the part that is about GPUs."""
     if said.name == "gres":
-        if words[0] != "gpu":
-            said.fail("write gpu:8 or gpu:h100:8")
-        words = words[1:] or ["1"]
+        models = [(count, name.partition(":")[2]) for name, count in gres_of(said).items() if is_gpu(name)]
+        if len(models) > 1:
+            said.fail("a pod has GPUs of one model, or of any: write one gpu:NUMBER, or one gpu:MODEL:NUMBER")
+        return models[0] if models else (0, "")
+    if "," in said.text:
+        said.fail("a pod has GPUs of one model, or of any: write one number, or one model:number")
+    words = said.text.split(":")
     if len(words) > 2 or not re.fullmatch(r"[0-9]{1,6}", words[-1]):
         said.fail("write a number, or model:number")
     return int(words[-1]), words[0] if len(words) == 2 else ""
+
+
+GRES = re.compile(
+    r"(?P<name>[a-z][a-z0-9_-]{0,62}(?::(?![0-9]+[A-Za-z]?$)[A-Za-z0-9][A-Za-z0-9._-]{0,62})?)(?::(?P<count>[0-9]{1,6}))?"
+)
+"""`NAME[:TYPE][:COUNT]`; a type is no amount such as `4` or `100G`."""
+
+
+def gres_of(said: Said) -> dict[str, int]:
+    """Number of each generic resource of a node by its name, or name:type: `gpu:a100:2,nic` is two and one."""
+    found: dict[str, int] = {}
+    for part in said.text.split(","):
+        match = GRES.fullmatch(part)
+        if match is None:
+            said.fail(f"{part}: write gpu:8, gpu:h100:8, or NAME:NUMBER of the configuration's gres")
+        if count := int(match["count"] or 1):
+            found[match["name"]] = found.get(match["name"], 0) + count
+    return found
+
+
+def is_gpu(gres: str) -> bool:
+    """Whether a generic resource is GPUs."""
+    return gres.partition(":")[0] == "gpu"
 
 
 def begin_ms(said: Said, now: datetime) -> int:

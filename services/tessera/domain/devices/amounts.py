@@ -24,6 +24,13 @@ class Amount:
     gpu_milli: int = 0
     device_classes: DeviceCounts = later(())
 
+    @classmethod
+    def by(cls, counts: Mapping[str, int]) -> "Amount":
+        """The amount of these resources, in the words of quotas."""
+        of_classes = ((name.removeprefix(OF_CLASS), n) for name, n in counts.items() if name.startswith(OF_CLASS) and n)
+        cpu, memory, gpu = (counts.get(name, 0) for name in RESOURCES)
+        return cls(cpu, memory, gpu, tuple(sorted(of_classes)))
+
     def of(self, resource: str) -> int:
         """How much it is of a resource, in the words of quotas; 0 of one that is not there."""
         if resource.startswith(OF_CLASS):
@@ -61,13 +68,6 @@ class Amount:
             min(self.gpu_milli, other.gpu_milli),
             tuple(sorted((Counter(dict(self.device_classes)) & Counter(dict(other.device_classes))).items())),
         )
-
-
-def amount_by(counts: Mapping[str, int]) -> Amount:
-    """The amount of these resources, in the words of quotas."""
-    of_classes = ((name.removeprefix(OF_CLASS), n) for name, n in counts.items() if name.startswith(OF_CLASS) and n)
-    cpu, memory, gpu = (counts.get(name, 0) for name in RESOURCES)
-    return Amount(cpu, memory, gpu, tuple(sorted(of_classes)))
 
 
 def _sum(one: DeviceCounts, other: DeviceCounts, sign: int) -> DeviceCounts:

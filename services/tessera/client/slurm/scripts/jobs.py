@@ -107,6 +107,7 @@ class _Shape:
     command: ScriptCommand
     lost: Sequence[Lost]
     launcher: str
+    sharers: int = 1
 
 
 def _by_task(options: ScriptOptions, name: str, warning: values.SlurmWarning | None, against: Against) -> _Shape:
@@ -129,7 +130,7 @@ def _by_task(options: ScriptOptions, name: str, warning: values.SlurmWarning | N
         slurms = tried("mem", lambda: nodes.variables(options, name, PodLayout((1,)), cpu, gpus), slurms)
     lost = [] if script.in_each_pod else found_in(script.text, Tasks(replicas, of_a_node, gpus))
     launcher = "torchrun" if replicas > 1 else ""
-    return _Shape(replicas, gpus, model, cpu or ("" if gpus else "1"), memory, slurms, command, lost, launcher)
+    return _Shape(replicas, gpus, model, cpu or ("" if gpus else "1"), memory, slurms, command, lost, launcher, tasks)
 
 
 def _on_nodes(
@@ -165,7 +166,24 @@ def _resources(options: ScriptOptions, shape: _Shape, against: Against) -> Json:
             against.add("gpus", str(options.fail(f"{shape.gpus} instances of {shape.model}: a pod gets one")))
     elif shape.gpus:
         asked |= {"gpus": shape.gpus}
+    gres = against.tried("gres", lambda: _gres(options, shape), dict[str, int]())
+    asked |= {"gres": gres} if gres else {}
     return {"resources": asked} | ({"gpu_models": [model]} if model else {})
+
+
+def _gres(options: ScriptOptions, shape: _Shape) -> dict[str, int]:
+    """Generic resources of one pod: those of a node, in equal parts for its tasks where a pod is a task."""
+    found = {f"gpu:{shape.model}".rstrip(":"): shape.gpus} if shape.gpus else {}
+    if "gres" not in options:
+        return found
+    said = options.value("gres")
+    for name, count in values.gres_of(said).items():
+        if values.is_gpu(name):
+            continue
+        if count % shape.sharers:
+            said.fail(f"{count} of {name} do not divide by {shape.sharers} tasks of a node, and a task is a pod here")
+        found[name] = count // shape.sharers
+    return found
 
 
 def _judge_commands(script: Script, lost: Sequence[Lost], against: Against) -> None:

@@ -65,7 +65,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("gpus-per-node", "GPUs of a node"),
     Option("gpus-per-task", "GPUs of a task"),
     Option(
-        "gres", "`gpu:8`, `gpu:h100:8`: as `--gpus-per-node`; `gpu:3g.40gb:1`, `gpu:a100_3g.20gb:1`: an instance of MIG"
+        "gres",
+        "`gpu:8`, `gpu:h100:8`: as `--gpus-per-node`; `gpu:3g.40gb:1`, `gpu:a100_3g.20gb:1`: an instance of MIG; "
+        "`nic:2`: devices that the [configuration names](#generic-resources)",
     ),
     Option("hold", "it is submitted held", short="H", flag=True),
     Option("job-name", "the name; without it the script's", short="J"),
