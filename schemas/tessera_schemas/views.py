@@ -260,6 +260,10 @@ class NodeView(Lenient):
     mig_geometry: str = ""
     devices: Annotated[tuple[tuple[str, int], ...], Field(description="Further devices: name, number")] = ()
     devices_free: tuple[tuple[str, int], ...] = ()
+    device_classes: Annotated[
+        tuple[tuple[str, int, int, int], ...],
+        Field(description="Devices that drivers publish: class, number, of which taken, and under a taint"),
+    ] = ()
     drained: Annotated[bool, Field(description="Drained by an operator: no new pods")] = False
     drain_why: str = ""
     flavor: Annotated[str, Field(description="First flavor of the configuration that matches the node")] = ""

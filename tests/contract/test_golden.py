@@ -104,7 +104,10 @@ LATER = {
         "gpu_use",
     },
     "view.queue.v1": {"time_limit_max_seconds"},
-    "view.node.v1": {"cordoned", "away_since_ts", "missing_gpus", "waiting_runs", "held_back_runs"},
+    "view.node.v1": {
+        *("cordoned", "away_since_ts", "missing_gpus", "waiting_runs", "held_back_runs"),
+        "device_classes",
+    },
 }
 """Optional fields that came after a type's golden bytes, which never change and are read without them."""
 

@@ -127,6 +127,30 @@ async def test_the_first_page_shows_nodes_who_holds_their_gpus_and_what_is_free(
         await expect(page.get_by_role("dialog")).to_contain_text("runs-of-lab")
 
 
+async def test_devices_of_a_class_are_shown_with_their_node_and_the_quota_of_their_queue(
+    live: Live, browser: Browser
+) -> None:
+    async def with_nics(route: Route) -> None:
+        answer = await (await route.fetch()).json()
+        for item in answer["items"]:
+            if "quotas" in item:
+                item["quotas"] = [
+                    *item["quotas"],
+                    {"resource": "class:dra.net", "flavor": "", "nominal": 16, "used": 14},
+                ]
+            else:
+                item["device_classes"] = [["dra.net", 8, 3, 2]]
+        await route.fulfill(json=answer)
+
+    async with signed_in(browser, live) as page:
+        for path in ("nodes", "queues"):
+            await page.route(f"**/v1/{path}*", with_nics)
+        queues = page.get_by_role("region", name="Queues: what waits, what is live, and how much of the quota is used")
+        await expect(queues.get_by_role("row").filter(has_text="default")).to_contain_text("dra.net 14 of 16")
+        await page.get_by_role("button", name="runs-of-lab").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("8 devices of class dra.net, 3 taken, 2 tainted")
+
+
 async def test_a_page_over_a_dead_scheduler_says_so_and_as_of_which_record_it_is(live: Live, browser: Browser) -> None:
     async with signed_in(browser, live) as page:
         banner, status = page.locator("#banner"), page.get_by_role("status")

@@ -361,6 +361,7 @@ class Views:
             mig_geometry=node.mig_geometry,
             devices=node.devices,
             devices_free=tuple((device, max(0, free)) for device, free in node.devices_free),
+            device_classes=node.device_classes,
             flavor=self._state.tree.flavor_of(node),
             others=_others(node.others),
             mig_instances=node.mig_instances,

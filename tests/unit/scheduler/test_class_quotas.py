@@ -13,6 +13,7 @@ from tessera.domain.storing.statehash import StateHash
 from tessera.engine.explain.consequences import consequences
 from tessera.engine.explain.explanation import explain
 from tessera_schemas.cluster.device_claims import DeviceChoice, DeviceClaim, DeviceRequest
+from tessera_schemas.cluster.device_layouts import DeviceTaint
 from tessera_schemas.commands import ApplyConfig, SubmitJob
 from tessera_schemas.config import Queue, Quota
 from tessera_schemas.job import Role
@@ -151,3 +152,13 @@ def test_a_promise_of_more_devices_of_a_class_than_the_pool_has_is_told() -> Non
     order = ApplyConfig(kind="apply_config", v=1, expected_version=world.state.config.version, body=more)
     (promise,) = consequences(world.state, order, world.ts).promises
     assert promise.words().startswith("promises 5 devices of class fast in pool default, which has 4 ")
+
+
+def test_a_node_shows_its_devices_by_class_how_many_are_taken_and_how_many_are_tainted() -> None:
+    world = cluster(devices("research"))
+    submit(world, "one", claiming(claim(device_class=FAST, count=3)))
+    taint = DeviceTaint(device=f"{DRIVER}/node-0/gpu-7", key="XidError", effect="NoSchedule")
+    world.commit(offering("node-0", EIGHT, 8, tainted=(taint,)))
+    assert world.state.nodes.get("node-0").device_classes == ((FAST, 4, 3, 0), (DRIVER, 8, 3, 1), (SLOW, 4, 0, 1))
+    world.finish("one")
+    assert world.state.nodes.get("node-0").device_classes[0] == (FAST, 4, 0, 0)

@@ -5,7 +5,7 @@ Nodes of one make share one offer. An offer is a value: it compares by what it h
 node holds for each of the same offer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,8 @@ from tessera_schemas.cluster.device_layouts import DeviceCapacity, DeviceLayout,
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 """Before the name of a class: the counted resource that each class answers, whatever it says."""
 
+ClassUse = tuple[str, int, int, int]
+"""A class; its devices, those of them that claims have, if only in part, and those under a taint."""
 Taken = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 """Devices that claims have, in order: `driver/pool/device`, and the part of it that is had where it is shared."""
 
@@ -162,6 +164,21 @@ class Offer:
         pool, _, name = rest.rpartition("/")
         at = self.index_of.get((driver, "", name)) if pool == node else None
         return self.index_of.get((driver, pool, name)) if at is None else at
+
+    def by_class(self, node: str, taken: Iterable[str], tainted: Iterable[str]) -> tuple[ClassUse, ...]:
+        """Each class that takes devices here, in order, for a node of that name and devices by `driver/pool/device`."""
+        held, sick = self._bits(node, taken), self._bits(node, tainted)
+        found = [(name, self.selected(name, ())) for name in sorted(self.classes)]
+        return tuple(
+            (name, of.devices.bit_count(), (of.devices & held).bit_count(), (of.devices & sick).bit_count())
+            for name, of in found
+            if of is not None and of.devices
+        )
+
+    def _bits(self, node: str, devices: Iterable[str]) -> int:
+        """One bit for each of these devices that there is."""
+        places = {self.find(device, node) for device in devices}
+        return sum(1 << place for place in places if place is not None)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:

@@ -13,7 +13,7 @@ from tessera.domain.devices.amounts import NOTHING as NOTHING
 from tessera.domain.devices.amounts import RESOURCES as RESOURCES
 from tessera.domain.devices.amounts import Amount as Amount
 from tessera.domain.devices.claims import ClaimNeed, claim_needs, counted_by_class, drawn_by_class
-from tessera.domain.devices.offers import Offer, Taken
+from tessera.domain.devices.offers import ClassUse, Offer, Taken
 from tessera.domain.storing.fast import fast_init, replace
 from tessera.domain.storing.later import later
 from tessera_schemas.cluster.labels import GPU_RESOURCE
@@ -341,6 +341,14 @@ class Node:
         for slot, milli in node.gpu_parts(name for name, _ in (*self.drawn, *self.drawn_by_others)):
             gpu[slot] -= milli
         return replace(node, gpu_free=tuple(gpu))
+
+    @property
+    def device_classes(self) -> tuple[ClassUse, ...]:
+        """Devices of the node that drivers publish, by class."""
+        if self.offer is None:
+            return ()
+        taken = (device for device, _ in (*self.drawn, *self.drawn_by_others))
+        return self.offer.by_class(self.name, taken, (device for device, *_ in self.tainted))
 
     def gpu_parts(self, devices: Iterable[str]) -> list[tuple[int, int]]:
         """Slot and thousandths of the GPU that each of these devices is, or is a part of; of others nothing."""

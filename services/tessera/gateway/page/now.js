@@ -8,6 +8,7 @@ import { chart } from "./usage.js";
 
 const WHOLE = 1000;
 const HOURS = 6;
+const OF_CLASS = "class:";
 const HOLDING = ["allocated", "binding", "running", "evicting"];
 const NOTHING_IDLE = { stranded: [], reserved: [], unclaimed: "nothing_waits" };
 
@@ -76,7 +77,10 @@ function queues(found) {
   return table("Queues: what waits, what is live, and how much of the quota is used", heads, found.map((queue) => {
     const quota = queue.quotas.find((one) => one.resource === "gpu_milli" && !one.flavor);
     const said = quota && `${gpus(quota.used)} of ${part(quota)}${quota.borrowed ? `, ${gpus(quota.borrowed)} borrowed` : ""}${quota.lent ? `, ${gpus(quota.lent)} lent` : ""}`;
-    const cell = quota ? [el("meter", { min: 0, max: Math.max(quota.nominal, quota.used, 1), value: quota.used, "aria-label": `quota of ${queue.name}` }), ` ${said}`] : "none";
+    const classes = queue.quotas.filter((one) => one.resource.startsWith(OF_CLASS)).map(({ resource, flavor, used, nominal }) =>
+      `${resource.slice(OF_CLASS.length)}${flavor ? ` of ${flavor}` : ""} ${used} of ${nominal}`).join(", ");
+    const bar = quota ? [el("meter", { min: 0, max: Math.max(quota.nominal, quota.used, 1), value: quota.used, "aria-label": `quota of ${queue.name}` }), ` ${said}`] : ["none"];
+    const cell = [...bar, classes ? el("div", { class: "soft" }, classes) : null];
     const stopped = queue.stop_policy === "none" ? "" : " (stopped)";
     return row(heads, [queue.name + stopped, String(queue.queued), String(queue.live), gpus(queue.used_gpu_milli), cell]);
   }));
@@ -182,6 +186,8 @@ function details(node, held, idle, why) {
   const items = [
     ...idle.stranded.map(([cause, milli]) => `${gpus(milli)} ${sentenceOf(cause, idle.unclaimed)}`),
     ...node.mig_instances.map(([profile, count]) => `${count} MIG instances ${profile}`),
+    ...(node.device_classes ?? []).map(([name, count, taken, tainted]) =>
+      `${count} devices of class ${name}, ${taken} taken${tainted ? `, ${tainted} tainted` : ""}`),
   ];
   const box = el("dialog", { "aria-label": `Node ${node.name}` },
     el("h2", {}, node.name),

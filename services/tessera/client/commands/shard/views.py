@@ -272,10 +272,16 @@ NODES: list[Column[NodeView]] = [
     Column("PODS FREE", lambda node: f"{node.pods_free}/{node.pods}", right=True, wide=True),
     Column("OTHERS", lambda node: _others(node.others), wide=True),
     Column("PROFILE", lambda node: node.device_profile, wide=True),
+    Column("DEVICES", lambda node: ", ".join(map(_describe_class, node.device_classes)) or "-", wide=True),
     Column("TROUBLE", lambda node: "" if node.trouble is None else node.trouble.detail, wide=True),
     Column("TAINTS", lambda node: ", ".join(f"{k}={v}:{e}" for k, v, e in node.taints), wide=True),
     Column("LABELS", lambda node: ", ".join(f"{k}={v}" for k, v in sorted(node.labels.items())), wide=True),
 ]
+
+
+def _describe_class(use: tuple[str, int, int, int]) -> str:
+    name, count, taken, tainted = use
+    return f"{name}: {count}, {taken} taken" + (f", {tainted} tainted" if tainted else "")
 
 
 def _others(others: OthersView) -> str:
