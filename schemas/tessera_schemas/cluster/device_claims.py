@@ -114,7 +114,8 @@ class DriverConfig(Strict):
 class DeviceClaim(Strict):
     """
     A claim of each pod of a role. Where `object_name` is set the claim stands in the cluster already, by that name, and
-    all pods that name it share its devices.
+    all pods that name it share its devices. `allocated`: it has devices already, so that none are drawn for it, and the
+    role's affinity says the nodes of its allocation.
     """
 
     name: Annotated[Name, Field(description="Name of the claim within the pod")]
@@ -129,9 +130,14 @@ class DeviceClaim(Strict):
     object_name: Annotated[
         str, StringConstraints(max_length=253), Field(description="Claim that stands in the cluster; users' pods alone")
     ] = ""
+    allocated: Annotated[
+        bool, Field(description="The claim that stands in the cluster has devices already; users' pods alone")
+    ] = False
 
     @model_validator(mode="after")
     def _names(self) -> Self:
+        if self.allocated and not self.object_name:
+            raise ValueError("allocated: is of a claim that stands in the cluster (object_name)")
         counts = Counter(request.name for request in self.requests)
         if twice := [name for name, count in counts.items() if count > 1]:
             raise ValueError(f"requests: {twice[0]} is there twice")

@@ -478,9 +478,12 @@ class Runs:
         if job.adopted is not None and len(todo) == len(run.uids) > 1:  # a gang that lost a pod meanwhile loses no more
             await all_of([self._adopted.target(job, run, uid, fresh=False) for uid in run.uids])
         # As volumes, for all pods first.
-        await all_of([self._calls.reserve(job, run, placement, uid) for placement, uid in todo if placement.drawn])
+        await all_of([self._calls.reserve(job, run, *each) for each in todo if self._has_claims(job, *each)])
         await all_of([self._bind_one(job, run, placement, uid, bound) for placement, uid in todo])
         self._report_span("bind_pods", job, run, began)
+
+    def _has_claims(self, job: Job, placement: Placement, uid: str) -> bool:
+        return bool(placement.drawn) or (job.adopted is not None and self._adopted.names_devices(uid))
 
     async def _prepare_volumes(self, job: Job, run: Run, todo: list[tuple[Placement, str]]) -> None:
         """All volumes first, since a pod that is bound without one holds its devices for nothing."""

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from tessera.binder.claims.decide.allocation import AllocatedDevice, ClaimReservation, allocation_of, share_id
-from tessera.binder.claims.decide.steps import Write, find_unready, next_undo, next_write
+from tessera.binder.claims.decide.steps import Write, find_unready, next_joining, next_undo, next_write
+from tessera.domain.devices.resources import Node, empty_node
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, RUN_ANNOTATION, RUN_LABEL
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.placement import DrawnDevice
+from tests.builders import node_seen
 from tests.unit.binder.binder_builders import JOB, RUN
 from tests.unit.binder.claim_builders import CLASS, DRIVER, claim, device_class, drawn, opaque, protected
 
@@ -121,6 +123,41 @@ def test_a_claim_that_cannot_be_the_pods_is_refused_by_name(found: Json, words: 
     assert isinstance(against, Reason)
     assert against.code is Code.CLAIM_CONFLICT
     assert against.detail == f"claim claim: {words}"
+
+
+def test_a_pod_joins_a_claim_that_has_its_devices_already_whoever_allocated_them():
+    joins = wanted()
+    found = claim(allocation={"devices": {}}, reservedFor=[OTHER])
+    write = next_joining(found, joins, node())
+    assert write == Write("status", held(status={"reservedFor": [OTHER, POD]}))
+    assert next_joining(claim(allocation={"devices": {}}, reservedFor=[POD]), joins, node()) is None
+
+
+@pytest.mark.parametrize(
+    ("term", "reaches"),
+    [
+        ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-a"]}]}, True),
+        ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-b"]}]}, False),
+        ({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node-a"]}]}, False),
+        ({"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]}, True),
+        ({"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r2"]}]}, False),
+    ],
+    ids=["its node", "another node", "any other node", "its rack", "another rack"],
+)
+def test_a_pod_joins_a_claim_only_on_a_node_where_its_devices_can_be_had(term: Json, reaches: bool):
+    allocation = {"devices": {}, "nodeSelector": {"nodeSelectorTerms": [term]}}
+    found = next_joining(claim(allocation=allocation), wanted(), node(rack="r1"))
+    assert isinstance(found, Write) is reaches
+    if isinstance(found, Reason):
+        assert found.detail == "claim claim: its devices cannot be had on node node-a"
+
+
+def test_a_claim_that_has_lost_its_devices_is_joined_by_nobody():
+    against = next_joining(claim(), wanted(), node())
+    assert isinstance(against, Reason)
+    assert against.detail == "claim claim: no device was chosen for it, and it has none any more"
+    full = claim(allocation={"devices": {}}, reservedFor=[{"uid": str(n)} for n in range(256)])
+    assert "256 pods use it" in next_joining(full, wanted(), node()).detail  # type: ignore[union-attr]
 
 
 # -- what an allocation holds
@@ -236,6 +273,12 @@ def test_all_is_undone_in_two_writes_and_nothing_is_left():
     assert next_undo(claim(), "u0", RUN) is None
 
 
+def test_what_somebody_else_allocated_keeps_its_devices_when_its_last_pod_leaves():
+    write = next_undo(claim(allocation={"devices": {}}, reservedFor=[POD]), "u0", RUN)
+    assert write == Write("status", held(status={"reservedFor": None}))
+    assert next_undo(claim(allocation={"devices": {}}), "u0", RUN) is None
+
+
 def test_others_keep_a_claim_that_one_pod_leaves():
     write = next_undo(allocated(None, None, POD, OTHER), "u0", RUN)
     assert write == Write("status", held(status={"reservedFor": [OTHER]}))
@@ -253,6 +296,10 @@ def test_others_keep_a_claim_that_one_pod_leaves():
 )
 def test_what_is_not_this_runs_stays(found: Json):
     assert next_undo(found, "u0", RUN) is None
+
+
+def node(**labels: str) -> Node:
+    return empty_node(node_seen("node-a", labels=labels))
 
 
 def held(status: Json | None = None, **meta: Any) -> Json:

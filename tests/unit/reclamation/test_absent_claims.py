@@ -4,16 +4,21 @@ from dataclasses import replace
 
 import pytest
 
+from tessera.domain.entities import Run
 from tessera.reclamation.absence.decide import claims_devices, uids_in_use
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.labels import RUN_LABEL
 from tessera_schemas.facts import CancelRequested
 from tests.builders import admitted, job_spec, role
 from tests.unit.binder.binder_builders import run
-from tests.unit.binder.claim_builders import drawn
+from tests.unit.binder.claim_builders import DRIVER, drawn
 from tests.unit.binder.claim_worlds import claims, with_claims, world_of_devices
 from tests.unit.binder.cluster_world import World
 
 RESULTS = {"devices": {"results": []}}
+
+
+HAD = {"devices": {"results": [{"driver": DRIVER, "pool": "node-a", "device": "gpu-0"}]}}
 
 
 def claim(*uids: str, allocated: bool = True) -> Json:
@@ -21,8 +26,25 @@ def claim(*uids: str, allocated: bool = True) -> Json:
     return {"status": ({"allocation": RESULTS} if allocated else {}) | users}
 
 
+def permitted(*uids: str) -> Run:
+    """A run with a pod for each of these, of which the first was given a device."""
+    plain = run(job_spec(role(replicas=len(uids))))
+    (first, *rest) = plain.placements
+    return replace(plain, placements=(replace(first, drawn=(drawn(),)), *rest), uids=uids)
+
+
 def test_only_a_claim_with_devices_is_in_use_by_its_pods():
-    assert uids_in_use([claim("a", "b"), claim("c", allocated=False), claim(), {}, {"status": None}]) == {"a", "b"}
+    found = [claim("a", "b", "z"), claim("c", allocated=False), claim(), {}, {"status": None}]
+    assert uids_in_use(permitted("a", "b", "c"), found) == {"a", "b"}
+
+
+@pytest.mark.parametrize("mark", ["labels", "annotations"])
+def test_the_pod_with_which_a_claim_was_allocated_has_its_devices_until_the_last_pod_leaves_it(mark: str):
+    of = permitted("a", "b")
+    used = {"metadata": {mark: {RUN_LABEL: of.run_id}}, "status": {"allocation": HAD, "reservedFor": [{"uid": "z"}]}}
+    assert uids_in_use(of, [used]) == {"a"}
+    assert uids_in_use(of, [used | {"metadata": {mark: {RUN_LABEL: "another-1"}}}]) == set()
+    assert uids_in_use(of, [used | {"status": {}}]) == set()
 
 
 def test_a_run_without_drawn_devices_asks_for_no_claims():

@@ -36,7 +36,7 @@ def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: Admissio
     against += [refusal(Code.NOT_SUPPORTED_YET, path) for path in not_supported_yet(spec)]
     against += not_launched(spec, policy.has_steps)
     against += not_the_clients(spec)
-    against += too_large_together(spec) if submitted else []
+    against += [*too_large_together(spec), *_claims_by_name(spec)] if submitted else []
     if tree is None:
         return [*against, refusal(Code.NOT_CONFIGURED)]
     against += _by_name(spec.queue, spec.priority_class if submitted else None, tenant, tree)
@@ -60,6 +60,16 @@ def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: Admissio
         verdict = None if unknown else policy.pools.inadmissible(tree, spec.queue, flavors, gang)
         against += [in_short(verdict, tree.levels)] if verdict is not None else []
     return against
+
+
+def _claims_by_name(spec: JobSpec) -> list[Reason]:
+    """A refusal for each claim that stands in the cluster: of users' pods the binder has looked at it, here nobody."""
+    return [
+        refusal(Code.INVALID_FIELD, f"roles[{at}].resources.claims[{index}].object_name", "of users' pods alone")
+        for at, role in enumerate(spec.roles)
+        for index, claim in enumerate(role.resources.claims)
+        if claim.object_name
+    ]
 
 
 def _within_quota(

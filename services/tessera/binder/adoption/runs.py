@@ -33,7 +33,7 @@ from tessera.binder.pods.calls import RefusedByCluster, refuse
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.batch_jobs import INDEX, has_given_up, may_give_up
 from tessera.binder.workloads.mark_table import KUEUE
-from tessera.binder.workloads.reading import mapping, text
+from tessera.binder.workloads.reading import items, mapping, text
 from tessera.binder.workloads.references import OwnerRef
 from tessera.binder.workloads.registry import wanted_pods
 from tessera.domain.entities import Job, Run
@@ -312,6 +312,10 @@ class AdoptedRuns:
         """The volume claims of a user's pod, each with its field."""
         pod = self._groups.informer.objects.get(uid)
         return [] if pod is None else claim_names(mapping(pod, "spec"))
+
+    def names_devices(self, uid: str) -> bool:
+        """Whether a user's pod names claims on devices."""
+        return bool(items(self._groups.informer.objects.get(uid), "spec", "resourceClaims"))
 
     # -- end ------------------------------------------------------------------------------------------------------
 

@@ -11,9 +11,10 @@ import structlog
 
 from tessera.binder.claims.decide.allocation import ClaimReservation, conflict
 from tessera.binder.claims.decide.objects import claim_object, is_owned_by, named_claims, own_claims
-from tessera.binder.claims.decide.steps import Write, find_unready, next_undo, next_write, uses_conditions
+from tessera.binder.claims.decide.steps import Write, find_unready, next_joining, next_undo, next_write, uses_conditions
 from tessera.binder.claims.published import PublishedDevices
 from tessera.binder.workloads.reading import at, format_time, no, text
+from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Run
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Clock, Cluster
@@ -60,24 +61,24 @@ class PodClaims:
                 return conflict(there, "it exists and is not this pod's")
         return None
 
-    async def reserve(self, run: Run, placement: Placement, pod: Json) -> Reason | None:
+    async def reserve(self, run: Run, placement: Placement, pod: Json, node: Node) -> Reason | None:
         """
         Give each claim of an unbound pod its devices, and the pod as a user, then wait until they are ready.
 
-        Raises Transient while a device is made ready, or a claim is still to be made.
+        A claim for which no device was chosen has its devices already. Raises Transient while a device is made ready,
+        or a claim is still to be made.
         """
         objects = named_claims(pod)
         strange = {one.claim for one in placement.drawn} - objects.keys()
-        bare = [name for name in objects if all(one.claim != name for one in placement.drawn)]
-        if strange or bare:
-            what = f"no claim {min(strange)}" if strange else f"claim {bare[0]}, for which no device was chosen"
-            return no(Code.CLAIM_CONFLICT, "", f"pod {text(pod, 'metadata', 'name')} has {what}")
-        self._published.check_synced()
+        if strange:
+            return no(Code.CLAIM_CONFLICT, "", f"pod {text(pod, 'metadata', 'name')} has no claim {min(strange)}")
+        if placement.drawn:
+            self._published.check_synced()
         waits = ""
         for name, of_object in objects.items():
             if not of_object:
                 raise Transient(f"claim {name} of pod {text(pod, 'metadata', 'name')} is still to be made")
-            found = await self._reserve_one(run, placement, pod, name, of_object)
+            found = await self._reserve_one(run, placement, pod, name, of_object, node)
             if isinstance(found, Reason):
                 return found
             waits = waits or found
@@ -86,7 +87,9 @@ class PodClaims:
             raise Transient(f"device {waits} is being made ready for pod {text(pod, 'metadata', 'name')}")
         return None
 
-    async def _reserve_one(self, run: Run, placement: Placement, pod: Json, name: str, of_object: str) -> str | Reason:
+    async def _reserve_one(
+        self, run: Run, placement: Placement, pod: Json, name: str, of_object: str, node: Node
+    ) -> str | Reason:
         """The device that is still to be made ready, "" once the pod may be bound with the claim."""
         wanted = self._wanted(run, placement, pod, name)
         namespace = text(pod, "metadata", "namespace")
@@ -94,7 +97,10 @@ class PodClaims:
             claim = await self._claim(namespace, of_object)
             if claim is None:
                 return no(Code.CLAIM_CONFLICT, "", f"claim {of_object} is gone")
-            write = next_write(claim, wanted, format_time(self._clock.now_ms()))
+            if wanted.drawn:
+                write = next_write(claim, wanted, format_time(self._clock.now_ms()))
+            else:
+                write = next_joining(claim, wanted, node)
             if write is None:
                 return find_unready(claim) if uses_conditions(claim) else ""
             if isinstance(write, Reason):

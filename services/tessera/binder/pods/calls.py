@@ -116,12 +116,12 @@ class Calls:
             await self._not_refused(run, rank, self._claims.make(pod, role))
 
     async def reserve(self, job: Job, run: Run, placement: Placement, uid: str) -> None:
-        """Give the claims of an unbound pod the drawn devices. Raises as `bind`, and Transient until all are ready."""
-        if not placement.drawn:
-            return
-        pod = await self._unbound(job, run, placement, uid)
+        """Give the claims of an unbound pod their devices. Raises as `bind`, and Transient until all are ready."""
+        pod, node = await self._unbound(job, run, placement, uid), self._state.nodes.get(placement.node)
+        if node is None:
+            raise Transient(f"node {placement.node} is gone")
         if pod is not None:
-            await self._not_refused(run, placement.rank, self._claims.reserve(run, placement, pod))
+            await self._not_refused(run, placement.rank, self._claims.reserve(run, placement, pod, node))
 
     async def _unbound(self, job: Job, run: Run, placement: Placement, uid: str) -> Json | None:
         """The pod as the cluster has it now; None where it is bound already."""

@@ -152,7 +152,7 @@ def _most_gpu_milli(choice: ChoiceNeed, offer: Offer) -> int:
 
 
 def claim_needs(claims: tuple[DeviceClaim, ...]) -> tuple[ClaimNeed, ...]:
-    """The claims of a spec, in its order."""
+    """The claims of a spec for which devices are drawn, in its order; those that have devices already are left out."""
     return tuple(
         ClaimNeed(
             claim.name,
@@ -161,6 +161,7 @@ def claim_needs(claims: tuple[DeviceClaim, ...]) -> tuple[ClaimNeed, ...]:
             claim.object_name,
         )
         for claim in claims
+        if not claim.allocated
     )
 
 

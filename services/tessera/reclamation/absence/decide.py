@@ -7,7 +7,14 @@ from tessera.domain.entities import Run, SurplusPod
 from tessera.domain.last_words import ASKS, word_of
 from tessera.domain.work.stops import may_end_instead
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import RANK_LABEL, has_ended, has_succeeded, is_given_back
+from tessera_schemas.cluster.labels import (
+    RANK_LABEL,
+    RUN_ANNOTATION,
+    RUN_LABEL,
+    has_ended,
+    has_succeeded,
+    is_given_back,
+)
 from tessera_schemas.work.run_ends import Word, end_of
 from tessera_schemas.work.run_steps import RunSteps
 
@@ -100,10 +107,28 @@ def claims_devices(run: Run) -> bool:
     return any(placement.drawn for placement in run.places)
 
 
-def uids_in_use(claims: Iterable[Json]) -> set[str]:
-    """UIDs of the pods for which devices of these claims are allocated, and may still be prepared on a node."""
-    allocated = (claim.get("status") or {} for claim in claims if (claim.get("status") or {}).get("allocation"))
-    return {user.get("uid", "") for status in allocated for user in status.get("reservedFor") or ()}
+def uids_in_use(run: Run, claims: Iterable[Json]) -> set[str]:
+    """
+    UIDs of the run's pods for which devices of these claims are allocated, and may still be prepared on a node.
+
+    Others may use a claim after the pod that it was allocated with: the ledger has its devices with that pod.
+    """
+    permits = dict(enumerate(run.uids)) | {extra.placement.rank: extra.uid for extra in run.extra}
+    drawn = {device.id: permits.get(place.rank, "") for place in run.places for device in place.drawn}
+    in_use = set[str]()
+    for claim in claims:
+        status, meta = claim.get("status") or {}, claim.get("metadata") or {}
+        if allocation := status.get("allocation"):
+            in_use |= {user.get("uid", "") for user in status.get("reservedFor") or ()}
+            marks = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
+            if run.run_id in (marks.get(RUN_LABEL), marks.get(RUN_ANNOTATION)):
+                results = (allocation.get("devices") or {}).get("results") or ()
+                in_use |= {drawn.get(name, "") for name in map(_device_id, results)}
+    return in_use.intersection(run.permitted)
+
+
+def _device_id(result: Json) -> str:
+    return "/".join(str(result.get(part)) for part in ("driver", "pool", "device"))
 
 
 def judge_surplus_pod(extra: SurplusPod, cached: Iterable[Json]) -> PresenceVerdict:

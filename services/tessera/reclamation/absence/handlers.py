@@ -308,7 +308,7 @@ class Absences:
         async with self._lists:
             of_tenant = f"metadata.namespace={run.tenant}"
             claims, _ = await self._ports.cluster.list(f"{CLAIMS_API}/ResourceClaim", "", of_tenant, _only_users)
-        return uids_in_use(claims).intersection(run.permitted)
+        return uids_in_use(run, claims)
 
     async def _list_users(self, run: Run) -> list[Json]:
         """Pods of users that are permitted to the run, and that no other run has bound, whatever they wear by now."""
@@ -339,8 +339,12 @@ class Absences:
 
 
 def _only_users(claim: Json) -> Json:
-    status = claim.get("status") or {}
-    return {"status": {name: status[name] for name in ("allocation", "reservedFor") if name in status}}
+    status, meta = claim.get("status") or {}, claim["metadata"]
+    marks = {name: meta[name] for name in ("labels", "annotations") if name in meta}
+    return {
+        "metadata": marks,
+        "status": {name: status[name] for name in ("allocation", "reservedFor") if name in status},
+    }
 
 
 def _is_bound(pod: Json) -> bool:

@@ -129,8 +129,10 @@ class CheckedDevices:
 
     def unanswered(self, claims: Sequence[DeviceClaim], drawn: Sequence[DrawnDevice], node: NodeSeen) -> str:
         """Why these devices do not answer the claims of a pod, whoever else has them; "" where they do."""
-        wrong = [] if {each.claim for each in drawn} == {claim.name for claim in claims} else ["other claims"]
-        for claim in claims:
+        # A claim that has devices already gets none with the pod; the role's affinity says where they are.
+        asked = [claim for claim in claims if not claim.allocated]
+        wrong = [] if {each.claim for each in drawn} == {claim.name for claim in asked} else ["other claims"]
+        for claim in asked:
             mine = [each for each in drawn if each.claim == claim.name]
             wrong += self._claim_faults(claim, mine, node)
         return "; ".join(wrong)

@@ -1,18 +1,33 @@
 """Users' pods with claims on devices: reserved before their bind, and left when a run lets go of a pod."""
 
+from typing import Any
+
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, RUN_ANNOTATION
 from tessera_schemas.facts import CancelRequested
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
-from tests.unit.binder.claim_builders import claim
+from tests.unit.binder.claim_builders import DRIVER, claim
 from tests.unit.binder.claim_worlds import claims, publish_devices
 
+THE_CLAIM = [{"name": "gpu", "resourceClaimName": "mine"}]
 
-def make_pod_with_claim(world: AdoptionWorld) -> None:
-    wanted = claim("mine")
+
+def make_claim(world: AdoptionWorld, **status: Any) -> None:
+    wanted = claim("mine", **status)
     wanted["metadata"]["namespace"] = NS
     world.core.create("resourceclaims", NS, wanted)
-    world.make_pod("alone", gpus=0, resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
+
+
+def make_pod_with_claim(world: AdoptionWorld, name: str = "alone", **more: Any) -> None:
+    world.make_pod(name, gpus=0, resourceClaims=THE_CLAIM, **more)
+
+
+def allocated_on(node: str, device: str = "gpu-1") -> Json:
+    """What another scheduler writes."""
+    result = {"request": "one", "driver": DRIVER, "pool": node, "device": device}
+    here = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [here]}]}
+    return {"devices": {"results": [result]}, "nodeSelector": terms}
 
 
 def only_claim(world: AdoptionWorld) -> Json:
@@ -24,6 +39,7 @@ async def test_a_users_claim_is_marked_and_reserved_before_its_pod_is_bound() ->
     async with AdoptionWorld(gpus=0) as world:
         publish_devices(world)
         await world.run(3)  # until the ledger has the devices
+        make_claim(world)
         make_pod_with_claim(world)
         await world.run(15)
         job = world.only("alone")
@@ -38,6 +54,7 @@ async def test_a_run_that_lets_go_of_a_users_pod_leaves_its_claim_as_it_was() ->
     async with AdoptionWorld(gpus=0) as world:
         publish_devices(world, bindingConditions=["up"])
         await world.run(3)  # until the ledger has the devices
+        make_claim(world)
         make_pod_with_claim(world)
         await world.run(15)
         job = world.only("alone")
@@ -50,3 +67,54 @@ async def test_a_run_that_lets_go_of_a_users_pod_leaves_its_claim_as_it_was() ->
         assert not found["status"]
         assert "released" in world.kinds()
         assert not world.owned("alone")[0]["spec"].get("nodeName")
+
+
+async def test_a_claim_that_another_scheduler_allocated_leads_its_pod_to_its_node_and_stays_allocated() -> None:
+    async with AdoptionWorld(nodes=("node-a", "node-b"), gpus=0) as world:
+        await world.run(3)
+        make_claim(world, allocation=allocated_on("node-b"))
+        make_pod_with_claim(world)
+        await world.run(15)
+        job, (pod,), found = world.only("alone"), world.owned("alone"), only_claim(world)
+        assert job.phase == "running"
+        assert pod["spec"]["nodeName"] == "node-b"
+        assert [user["uid"] for user in found["status"]["reservedFor"]] == [pod["metadata"]["uid"]]
+        assert found["status"]["allocation"] == allocated_on("node-b")
+        assert RUN_ANNOTATION not in (found["metadata"].get("annotations") or {})
+        assert not world.state.runs.get(job.run_id).placements[0].drawn
+        assert job.amount.gpu_milli == 0
+
+
+async def test_a_pod_that_comes_later_goes_to_the_devices_that_another_job_has() -> None:
+    """They are counted with the job that drew them, and are its own until the last pod has left them."""
+    async with AdoptionWorld(nodes=("node-a", "node-b"), gpus=0) as world:
+        publish_devices(world)
+        await world.run(3)
+        make_claim(world)
+        make_pod_with_claim(world, "first", seconds=30)
+        await world.run(15)
+        make_pod_with_claim(world, "second", seconds=60)
+        await world.run(10)
+        first = world.state.runs.get(world.only("first").run_id)
+        assert [user["name"] for user in only_claim(world)["status"]["reservedFor"]] == ["first", "second"]
+        assert {pod["spec"].get("nodeName") for pod in world.pods()} == {"node-a"}
+        (had,) = first.placements[0].drawn
+        await world.run(25)  # the first has ended
+        assert [pod["status"]["phase"] for pod in world.owned("first")] == ["Succeeded"]
+        assert had.id in dict(world.state.nodes.get("node-a").drawn)
+        await world.run(45)
+        assert world.state.nodes.get("node-a").drawn == ()
+        assert not only_claim(world)["status"]
+
+
+async def test_devices_of_pods_that_have_ended_lead_nobody_to_their_node() -> None:
+    async with AdoptionWorld(nodes=("node-a", "node-b"), gpus=0) as world:
+        publish_devices(world)
+        await world.run(3)
+        gone = {"resource": "pods", "name": "gone", "uid": "gone"}
+        make_claim(world, allocation=allocated_on("node-a"), reservedFor=[gone])
+        make_pod_with_claim(world)
+        await world.run(10)
+        (pod,) = world.owned("alone")
+        assert not pod["spec"].get("nodeName")
+        assert "still has the devices of pods that have ended" in world.condition(pod)["message"]

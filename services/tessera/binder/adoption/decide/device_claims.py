@@ -4,10 +4,12 @@ Claims of users' pods on devices that drivers publish (DRA), as the contract has
 What Kubernetes' own scheduler would hold is part of the claim or refused by the name of its field.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+from tessera.binder.adoption.decide.volumes import HOST_LABEL, in_one_term, with_conditions
 from tessera.binder.workloads.reading import items, mapping, no, text, whole
 from tessera.binder.workloads.references import OwnerRef
 from tessera_schemas.base import Json
@@ -17,6 +19,8 @@ from tessera_schemas.text.quantities import QuantityError, quantity
 API_VERSION = "resource.k8s.io/v1"
 READ = "tessera.io/read"
 """Within a pod's entry of `resourceClaims`: the spec of the claim that it names, put there by whoever looked it up."""
+ALLOCATED = "tessera.io/allocated"
+"""Beside it, where the claim has devices already."""
 
 
 class Unsupported(ValueError):
@@ -25,6 +29,14 @@ class Unsupported(ValueError):
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.field)
         self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class ReadClaim:
+    """The spec of a claim; `reach` are conditions on nodes where it has devices already, None where it has none."""
+
+    spec: Json
+    reach: tuple[Json, ...] | None = None
 
 
 def claim_sources(pod: Json) -> list[tuple[str, str, OwnerRef]]:
@@ -41,11 +53,43 @@ def claim_sources(pod: Json) -> list[tuple[str, str, OwnerRef]]:
     return found
 
 
-def with_claims(pod: Json, specs: Sequence[Json]) -> Json:
-    """The pod with what its claims ask for, one spec for each entry."""
-    entries = items(pod, "spec", "resourceClaims")
-    read = [{**entry, READ: spec} for entry, spec in zip(entries, specs, strict=True)]
-    return {**pod, "spec": {**mapping(pod, "spec"), "resourceClaims": read}}
+def with_claims(pod: Json, claims: Sequence[ReadClaim]) -> Json:
+    """The pod with what its claims ask for, one for each entry, and as if its owner had asked for nodes they reach."""
+    entries = zip(items(pod, "spec", "resourceClaims"), claims, strict=True)
+    read = [{**entry, READ: claim.spec, ALLOCATED: claim.reach is not None} for entry, claim in entries]
+    # As conditions of the owner, so that whoever judges a placement judges these, too, and no decision knows of claims
+    # that others allocated.
+    conditions = [each for claim in claims for each in claim.reach or ()]
+    return with_conditions({**pod, "spec": {**mapping(pod, "spec"), "resourceClaims": read}}, conditions)
+
+
+def nodes_named_by(claim: Json) -> list[str]:
+    """The names of nodes that the allocation of a claim is good on; empty where it goes by labels alone."""
+    terms = items(claim, "status", "allocation", "nodeSelector", "nodeSelectorTerms")
+    return [name for term in terms for each in items(term, "matchFields") for name in each.get("values") or ()]
+
+
+def reach_of(field: str, claim: Json, hosts: Mapping[str, str]) -> tuple[Json, ...] | Reason:
+    """Conditions on the nodes where the devices of a claim can be had; `hosts` are nodes' hostnames by their names."""
+    terms = items(claim, "status", "allocation", "nodeSelector", "nodeSelectorTerms")
+    found = in_one_term([_by_labels(term, hosts) for term in terms])
+    if found is None:
+        detail = f"claim {text(claim, 'metadata', 'name')}: the nodes of its allocation cannot be said in one term"
+        return no(Code.NOT_SUPPORTED_YET, field, detail, terms=len(terms))
+    return found
+
+
+def _by_labels(term: Json, hosts: Mapping[str, str]) -> Json:
+    """The term, which says by the label of hostnames what it says by names of nodes."""
+    # Decisions know a node's labels as conditions, and its name as none: no condition of a role could hold it.
+    fields, conditions = items(term, "matchFields"), items(term, "matchExpressions")
+    if any(text(each, "key") != "metadata.name" or text(each, "operator") != "In" for each in fields):
+        return term
+    by_name = [
+        {"key": HOST_LABEL, "operator": "In", "values": sorted(hosts.get(name, name) for name in each["values"])}
+        for each in fields
+    ]
+    return {"matchExpressions": [*conditions, *by_name]}
 
 
 def claims_of(spec: Json) -> Iterator[Json]:
@@ -64,6 +108,7 @@ def claims_of(spec: Json) -> Iterator[Json]:
             ],
             "constraints": [_constraint(each, field) for each in items(devices, "constraints")],
             "object_name": text(entry, "resourceClaimName"),
+            "allocated": entry.get(ALLOCATED) is True,
         }
 
 

@@ -136,7 +136,7 @@ def _not_ready(field: str, detail: str) -> Reason:
 
 def _read_volume(field: str, name: str, volume: Json) -> ClaimReach | Reason:
     needed = items(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms")
-    found = _in_one_term(needed)
+    found = in_one_term(needed)
     if found is None:
         detail = f"claim {name}: the node affinity of its volume is not one term of In, NotIn, Exists, DoesNotExist"
         return no(Code.NOT_SUPPORTED_YET, field, detail, terms=len(needed))
@@ -151,7 +151,7 @@ def _read_class(field: str, name: str, chosen: str, kind: Json) -> ClaimReach | 
         {"matchExpressions": [_is_in(text(each, "key"), each.get("values") or []) for each in items(term, _TOPOLOGY)]}
         for term in items(kind, "allowedTopologies")
     ]
-    found = _in_one_term(allowed)
+    found = in_one_term(allowed)
     if found is None:
         detail = f"claim {name}: its class allows several topologies of several labels"
         return no(Code.NOT_SUPPORTED_YET, field, detail, terms=len(allowed))
@@ -161,8 +161,8 @@ def _read_class(field: str, name: str, chosen: str, kind: Json) -> ClaimReach | 
 _TOPOLOGY = "matchLabelExpressions"
 
 
-def _in_one_term(terms: Sequence[Json]) -> tuple[Json, ...] | None:
-    """The conditions of alternatives that can be said in one term; None where they cannot."""
+def in_one_term(terms: Sequence[Json]) -> tuple[Json, ...] | None:
+    """The conditions on labels of alternatives that can be said in one term; None where they cannot."""
     conditions = [items(term, "matchExpressions") for term in terms]
     if any(term.get("matchFields") for term in terms) or any(
         text(each, "operator") not in frozenset(Operator) for each in (one for many in conditions for one in many)

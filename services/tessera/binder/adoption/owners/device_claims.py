@@ -1,11 +1,21 @@
 """Claims of users' pods on devices (DRA), looked up in their templates, or in the claims they name."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
-from tessera.binder.adoption.decide.device_claims import claim_sources, with_claims
+from tessera.binder.adoption.decide.device_claims import (
+    ReadClaim,
+    claim_sources,
+    nodes_named_by,
+    reach_of,
+    with_claims,
+)
+from tessera.binder.adoption.decide.volumes import HOST_LABEL
 from tessera.binder.adoption.owners.known import Owners
+from tessera.binder.claims.decide.steps import run_of
 from tessera.binder.workloads.reading import items, mapping, no, text
+from tessera.binder.workloads.references import OwnerRef, controller_of
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.labels import has_ended
 from tessera_schemas.reasons import Code, Reason
 
 
@@ -15,36 +25,66 @@ async def read_device_claims(owners: Owners, pods: Sequence[Json]) -> list[Json]
 
     Raises ApiError (NotAllowed without the right to read claims), Transient.
     """
+    uids = {text(pod, "metadata", "uid") for pod in pods}
     named = [ref for pod in pods for _, _, ref in claim_sources(pod) if ref.kind == "ResourceClaim"]
     found: list[Json] = []
     for pod in pods:
-        specs: list[Json] = []
+        claims: list[ReadClaim] = []
         for field, _, ref in claim_sources(pod):
-            # A claim changes with each pod that has it; a template is fixed once it is there.
-            known = await owners.look(ref, fresh=ref.kind == "ResourceClaim")
-            if known is None:
-                return no(Code.CLAIM_NOT_READY, field, f"{ref.kind} {ref.name} is not there")
-            if ref.kind == "ResourceClaim" and (against := _against(field, known, text(pod, "metadata", "uid"))):
-                return against
-            if named.count(ref) > 1:
+            read = await _read_one(owners, field, ref, pod, uids)
+            if isinstance(read, Reason):
+                return read
+            if read.reach is None and named.count(ref) > 1:
                 detail = f"claim {ref.name} is named by several pods of one gang; use a template"
                 return no(Code.NOT_SUPPORTED_YET, field, detail)
-            specs.append(
-                mapping(known, "spec", "spec") if ref.kind == "ResourceClaimTemplate" else mapping(known, "spec")
-            )
-        found.append(with_claims(pod, specs) if specs else pod)
+            claims.append(read)
+        found.append(with_claims(pod, claims) if claims else pod)
     return found
 
 
-def _against(field: str, claim: Json, uid: str) -> Reason | None:
-    """Why a pod cannot have a claim that it names: others have it, or somebody else chose its devices."""
-    name = text(claim, "metadata", "name")
-    if mapping(claim, "metadata").get("deletionTimestamp"):
-        return no(Code.CLAIM_NOT_READY, field, f"claim {name} is being deleted")
-    reserved = [text(each, "uid") for each in items(claim, "status", "reservedFor")]
-    # Our own allocation names the pod, so that a pod that waits for its bind is still the job that it was.
-    if mapping(claim, "status", "allocation") and uid not in reserved:
-        return no(
-            Code.CLAIM_NOT_READY, field, f"claim {name} has devices already; delete them with it, or use a template"
-        )
-    return None
+async def _read_one(owners: Owners, field: str, ref: OwnerRef, pod: Json, uids: Container[str]) -> ReadClaim | Reason:
+    # A claim changes with each pod that has it; a template is fixed once it is there.
+    known = await owners.look(ref, fresh=ref.kind == "ResourceClaim")
+    if known is None:
+        return no(Code.CLAIM_NOT_READY, field, f"{ref.kind} {ref.name} is not there")
+    if ref.kind == "ResourceClaimTemplate":
+        return ReadClaim(mapping(known, "spec", "spec"))
+    if mapping(known, "metadata").get("deletionTimestamp"):
+        return no(Code.CLAIM_NOT_READY, field, f"claim {ref.name} is being deleted")
+    users = items(known, "status", "reservedFor")
+    # Our own allocation names the pods, so that a pod that waits for its bind is still the job that it was.
+    is_own = bool(run_of(known)) and any(text(user, "uid") in uids for user in users)
+    if not mapping(known, "status", "allocation") or is_own:
+        return ReadClaim(mapping(known, "spec"))
+    # Devices that are about to be given back would tie the pod to a node for nothing, and make it another job after.
+    if (users or run_of(known)) and not await _is_used_by_others(owners, users, pod):
+        return no(Code.CLAIM_NOT_READY, field, f"claim {ref.name} still has the devices of pods that have ended")
+    # A node's label of its hostname is what kubelets set, and need not be the node's name.
+    hosts = {name: await _host(owners, name) for name in nodes_named_by(known)}
+    reach = reach_of(field, known, hosts)
+    return reach if isinstance(reach, Reason) else ReadClaim(mapping(known, "spec"), reach)
+
+
+async def _is_used_by_others(owners: Owners, users: Sequence[Json], pod: Json) -> bool:
+    """
+    Whether a pod of another owner has the claim and has not ended.
+
+    Earlier pods of the same owner are those that this one follows: with the claim still theirs it would be another job,
+    for which the one that runs would be cancelled.
+    """
+    # One living pod is enough, and each look is a call: whoever has a claim with 256 users asks for few of them.
+    own = controller_of(pod)
+    for user in users:
+        namespace, name = text(pod, "metadata", "namespace"), text(user, "name")
+        other = await owners.look(OwnerRef("v1", "Pod", namespace, name, text(user, "uid")), fresh=True)
+        if other is None or has_ended(other) or text(other, "metadata", "uid") != text(user, "uid"):
+            continue
+        if own is None or controller_of(other) != own:
+            return True
+    return False
+
+
+async def _host(owners: Owners, node: str) -> str:
+    """The label by which a node is known, or its name where the node is gone."""
+    found = await owners.look(OwnerRef("v1", "Node", "", node))
+    return text(found, "metadata", "labels", HOST_LABEL) or node

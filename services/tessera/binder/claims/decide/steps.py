@@ -5,9 +5,11 @@ Finalizer and mark come before the allocation, since a claim that may be in use 
 write, so that no claim has devices for nobody. On the way back the order is turned round.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tessera.binder.adoption.decide.volumes import reaches
 from tessera.binder.claims.decide.allocation import (
     ClaimReservation,
     allocation_of,
@@ -17,6 +19,7 @@ from tessera.binder.claims.decide.allocation import (
     results_of,
 )
 from tessera.binder.workloads.reading import at, items, mapping, no, text
+from tessera.domain.devices.resources import Node
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, RUN_ANNOTATION, RUN_LABEL
 from tessera_schemas.reasons import Code, Reason
@@ -52,6 +55,30 @@ def next_write(claim: Json, wanted: ClaimReservation, now: str) -> Write | Reaso
         return allocation
     user = {"resource": "pods", "name": wanted.pod, "uid": wanted.uid}
     return Write("status", _held(claim, status={"allocation": allocation, "reservedFor": [user]}))
+
+
+def next_joining(claim: Json, wanted: ClaimReservation, node: Node) -> Write | Reason | None:
+    """As `next_write`, of a claim that has its devices already, whoever allocated them, and where they can be had."""
+    if "deletionTimestamp" in mapping(claim, "metadata"):
+        return conflict(claim, "it is being deleted")
+    if not at(claim, "status", "allocation"):
+        return conflict(claim, "no device was chosen for it, and it has none any more")
+    if not _reaches(items(claim, "status", "allocation", "nodeSelector", "nodeSelectorTerms"), node):
+        return conflict(claim, f"its devices cannot be had on node {node.name}")
+    return _join(claim, wanted)
+
+
+def _reaches(terms: Sequence[Json], node: Node) -> bool:
+    """Whether one of the terms holds on the node; an allocation without any is good everywhere."""
+    return not terms or any(
+        all(text(field, "key") == "metadata.name" and _names(field, node) for field in items(term, "matchFields"))
+        and reaches(items(term, "matchExpressions"), node)
+        for term in terms
+    )
+
+
+def _names(field: Json, node: Node) -> bool:
+    return (node.name in (field.get("values") or ())) == (text(field, "operator") == "In")
 
 
 def _join(claim: Json, wanted: ClaimReservation) -> Write | Reason | None:
@@ -97,7 +124,9 @@ def next_undo(claim: Json, uid: str, run_id: str) -> Write | None:
     if others:
         return None
     if users:
-        return Write("status", _held(claim, status={"reservedFor": None, "allocation": None}))
+        # What somebody else allocated stays so, whoever used it last.
+        given_back = {"allocation": None} if run == run_id else {}
+        return Write("status", _held(claim, status={"reservedFor": None} | given_back))
     if at(claim, "status", "allocation") or run != run_id:
         return None  # allocated for nobody, or for nobody of ours: another scheduler's
     finalizers = _finalizers(claim)
