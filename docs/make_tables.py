@@ -13,6 +13,7 @@ from docs import make_reference
 from tessera.client.slurm.scripts.options import OPTIONS, Option
 from tessera.domain.work import phases
 from tessera.domain.work.evidence import EVIDENCE
+from tessera_schemas.cluster.device_vendors import GPU_RESOURCES, GpuResource
 from tessera_schemas.reasons import SENTENCES, Code
 from tessera_schemas.shard.services import EVERY_USES, SPECS, RedisUse, ServiceSpec
 from tessera_schemas.shard.streams import DAY_SECONDS, HOUR_SECONDS, Retention, StreamSpec, streams
@@ -137,6 +138,16 @@ def run_ends_table() -> str:
     return table(heads, (row(code, end) for code, end in RUN_ENDS.items()))
 
 
+def vendors_table() -> str:
+    """Resources of nodes that are GPUs, and the labels that tell of them."""
+
+    def row(kind: GpuResource) -> list[str]:
+        labels = (kind.model_label, kind.memory_label, kind.count_label)
+        return [f"`{kind.resource}`", *(f"`{label}`" if label else "" for label in labels)]
+
+    return table(["resource", "model", "memory", "number of cards"], map(row, GPU_RESOURCES))
+
+
 def never_table() -> str:
     """Every test that a node may fail, and what a refusal for good is judged by."""
     rows = ([f"`{failure.value}`", "yes" if row.refuses else "no", row.text] for failure, row in EVIDENCE.items())
@@ -149,6 +160,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "services": services_table,
     "services-operated": operated_table,
     "never": never_table,
+    "vendors": vendors_table,
     "slurm-options": honoured_table,
     "slurm-advisory": advisory_table,
     "slurm-refused": refused_table,
@@ -157,6 +169,7 @@ PAGES = (
     "README.md",
     "docs/architecture.md",
     "docs/contract.md",
+    "docs/kubernetes-devices.md",
     "docs/placement.md",
     "docs/run-ends.md",
     "docs/slurm.md",

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from tessera_schemas.base import Count, Name, Positive, Strict, later, printable
 from tessera_schemas.cluster.device_claims import OF_CLASS, GresClass
+from tessera_schemas.cluster.device_vendors import GpuResource, ResourceName
 from tessera_schemas.cluster.devices import DeviceProfile
 from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue, Toleration
 from tessera_schemas.shard.receivers import Subscriber, Webhook
@@ -209,6 +210,13 @@ class Pool(Strict):
         tuple[Toleration, ...],
         Field(max_length=32, description="Standing tolerations: taints of its nodes that all pods of jobs tolerate"),
     ] = later(())
+    gpu_resource: Annotated[
+        ResourceName | None,
+        Field(
+            description="GPUs that a job gets in this pool that names neither a GPU resource nor a model, and those of "
+            "a node that offers two kinds; null: nvidia.com/gpu"
+        ),
+    ] = later(None)
 
 
 class Level(Strict):
@@ -415,6 +423,10 @@ class ConfigBody(Strict):
     ] = ()
     pools: Annotated[tuple[Pool, ...], Field(max_length=1000, description="Sets of nodes")] = ()
     topology: Annotated[tuple[Level, ...], Field(max_length=LEVELS_MAX, description="Levels, widest first")] = ()
+    gpu_resources: Annotated[
+        tuple[GpuResource, ...],
+        Field(max_length=64, description="Further resources of nodes that are GPUs, or other labels of known ones"),
+    ] = later(())
     priority_classes: Annotated[
         tuple[PriorityClass, ...], Field(min_length=1, max_length=64, description="Priority classes that jobs may name")
     ] = (
@@ -454,6 +466,8 @@ def _repeated(body: ConfigBody) -> Iterator[str]:
         yield from (f"{kind}.{name}: is there twice" for name, count in counts.items() if count > 1)
     paths = Counter(mount.path for mount in body.mounts)
     yield from (f"mounts.{path}: is there twice" for path, count in paths.items() if count > 1)
+    resources = Counter(each.resource for each in body.gpu_resources)
+    yield from (f"gpu_resources.{name}: is there twice" for name, count in resources.items() if count > 1)
     owners = Counter(budget.name for budget in body.budgets)
     yield from (f"budgets: {name} has two; say one" for name, count in owners.items() if count > 1)
     for queue in body.queues:

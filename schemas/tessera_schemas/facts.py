@@ -15,7 +15,8 @@ from pydantic import Field, StringConstraints, TypeAdapter, field_validator, mod
 from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, Notes, Positive, RunId, Strict, Text, Uid
 from tessera_schemas.cluster import device_facts as device_facts
 from tessera_schemas.cluster.device_layouts import NodeOffer
-from tessera_schemas.cluster.devices import DeviceProfile, GpuUuid
+from tessera_schemas.cluster.device_vendors import IsDefault, OfferedResource
+from tessera_schemas.cluster.devices import DeviceProfile, GpuUuids
 from tessera_schemas.cluster.mig import GEOMETRIES, resource_of
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import REPLICAS_MAX, CheckpointAt, CheckpointPath, JobSpec, LabelKey, LabelValue, RoleReach
@@ -378,10 +379,7 @@ class NodeSeen(AnyFact, sender="binder"):
     gpu_model: Annotated[str, StringConstraints(max_length=63)] = ""
     gpu_memory_bytes: Annotated[Count, Field(description="Memory of each GPU in bytes; 0: unknown")] = 0
     device_profile: DeviceProfile = "whole"
-    gpu_uuids: Annotated[
-        tuple[GpuUuid, ...],
-        Field(max_length=64, description="GPU UUIDs by slot, where a slot stands for one certain card"),
-    ] = ()
+    gpu_uuids: GpuUuids = ()
     mig_geometry: Annotated[str, Field(description="Positions of MIG instances on the GPUs of a `mig` node")] = ""
     mig_instances: Annotated[
         dict[str, Positive],
@@ -399,8 +397,9 @@ class NodeSeen(AnyFact, sender="binder"):
         dict[LabelKey, Count],
         Field(max_length=64, description="Installed devices, GPUs too, where fewer are allocatable for a while"),
     ] = Field(default_factory=dict)
-
     offer: Annotated[NodeOffer, Field(description="Devices that drivers publish (DRA)")] = NodeOffer()
+    gpu_resource: OfferedResource = ""
+    gpu_default: IsDefault = True
 
     @property
     def extended(self) -> dict[str, int]:

@@ -18,6 +18,7 @@ from tessera_schemas.base import GPU_MILLI as GPU_MILLI
 from tessera_schemas.base import INT_MAX, Count, JobName, Millis, Name, Positive, Strict, later, printable
 from tessera_schemas.cluster import mig
 from tessera_schemas.cluster.device_claims import CLAIMS_MAX, DeviceClaim, GresName
+from tessera_schemas.cluster.device_vendors import ResourceNameOrNone
 from tessera_schemas.cluster.devices import Kind
 from tessera_schemas.cluster.resource_kinds import FURTHER, KINDS, CountedResources, is_device
 from tessera_schemas.work.arrays import DEPENDENCIES_MAX, Dependency, JobArray
@@ -47,6 +48,13 @@ class Resources(CountedResources):
     memory_bytes: Annotated[Positive, Field(description="Bytes of memory; left out: the GPUs' share of a node")] = 0
     gpus: Annotated[Count, Field(le=64, description="Whole GPUs")] = 0
     gpu_milli: Annotated[int, Field(ge=0, lt=GPU_MILLI, strict=True, description="Thousandths of one GPU")] = 0
+    gpu_resource: Annotated[
+        ResourceNameOrNone,
+        Field(
+            description="Resource by which its nodes offer the GPUs, such as amd.com/gpu; left out: that of the named "
+            "`gpu_models`, else the pool's, which is nvidia.com/gpu where the configuration says no other"
+        ),
+    ] = later("")
     gpu_memory_bytes: Annotated[
         Count, Field(description="Least memory of each GPU in bytes; for a share of a GPU, of the share")
     ] = 0
@@ -110,6 +118,8 @@ class Resources(CountedResources):
             raise ValueError("ask for one of: whole GPUs (gpus), a share of one (gpu_milli), an instance (mig_profile)")
         if self.gpu_memory_bytes and not (self.gpus or self.gpu_milli):
             raise ValueError("gpu_memory_bytes: goes with gpus or gpu_milli; a MIG profile says its memory itself")
+        if self.gpu_resource and not (self.gpus or self.gpu_milli):
+            raise ValueError("gpu_resource: goes with gpus or gpu_milli")
         return self
 
     @model_validator(mode="after")

@@ -286,6 +286,10 @@ class NodeView(Lenient):
     capacity: Annotated[
         tuple[tuple[str, int], ...], Field(description="Installed number of devices, where fewer are allocatable")
     ] = ()
+    gpu_resource: Annotated[str, Field(description="Resource by which it offers its GPUs; empty: nvidia.com/gpu")] = ""
+    gpu_default: Annotated[
+        bool, Field(description="Whether jobs that name neither a GPU resource nor a model may use its GPUs")
+    ] = True
     lost_ts: Annotated[
         int, Field(description="Time of loss, for a node shown as it was before it lost devices or vanished")
     ] = 0

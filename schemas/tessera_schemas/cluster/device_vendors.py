@@ -1,10 +1,98 @@
 """
-Knowledge of drivers that publish devices (DRA): which of these are GPUs, and which attributes name one thing alone.
+Knowledge of vendors: which counted resources of nodes are GPUs, and which devices of drivers (DRA) are.
 
-A driver that is not in the table publishes devices like any other; none of them counts as a GPU.
+A resource or a driver that is in no table is of devices like any other; none of them counts as a GPU. The
+configuration adds resources (`gpu_resources`).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from tessera_schemas.base import Strict
+from tessera_schemas.cluster.labels import (
+    GPU_COUNT_LABEL,
+    GPU_MEMORY_LABEL,
+    GPU_PRODUCT_LABEL,
+    GPU_REPLICAS_LABEL,
+    GPU_RESOURCE,
+)
+
+AMD_RESOURCE = "amd.com/gpu"
+_PART = "[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+DOMAIN_KEY = rf"^[a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/{_PART}$"
+ResourceName = Annotated[str, StringConstraints(pattern=DOMAIN_KEY)]
+ResourceNameOrNone = Annotated[str, StringConstraints(pattern=rf"({DOMAIN_KEY})|(^$)")]
+OfferedResource = Annotated[
+    ResourceNameOrNone, Field(description="Resource by which a node offers its GPUs; empty: nvidia.com/gpu")
+]
+IsDefault = Annotated[
+    bool, Field(description="Whether jobs that name neither a GPU resource nor a model may use its GPUs")
+]
+Label = Annotated[str, StringConstraints(pattern=rf"({DOMAIN_KEY})|(^({_PART})?$)")]
+
+
+class GpuResource(Strict):
+    """
+    A counted resource of nodes whose every device is a whole GPU, or another accelerator that counts as one.
+
+    A label is "" where the vendor's plugin sets none: then the model is what `tessera.io/gpu-model` says. Without the
+    label of the memory jobs that ask for memory of GPUs go elsewhere.
+    """
+
+    resource: Annotated[ResourceName, Field(description="Kubernetes' name of the resource, such as amd.com/gpu")]
+    model_label: Annotated[Label, Field(description="Node label with the model; empty: none")] = ""
+    memory_label: Annotated[
+        Label, Field(description="Node label with the memory of each GPU: MiB, or as 192G; empty: none")
+    ] = ""
+    count_label: Annotated[Label, Field(description="Node label with the number of cards; empty: none")] = ""
+    replicas_label: Annotated[
+        Label, Field(description="Node label with how often each card is offered; empty: none")
+    ] = ""
+
+
+GPU_RESOURCES: tuple[GpuResource, ...] = (
+    GpuResource(
+        resource=GPU_RESOURCE,
+        model_label=GPU_PRODUCT_LABEL,
+        memory_label=GPU_MEMORY_LABEL,
+        count_label=GPU_COUNT_LABEL,
+        replicas_label=GPU_REPLICAS_LABEL,
+    ),
+    GpuResource(resource=AMD_RESOURCE, model_label="amd.com/gpu.product-name", memory_label="amd.com/gpu.vram"),
+    GpuResource(
+        resource="gpu.intel.com/i915", model_label="gpu.intel.com/product", count_label="gpu.intel.com/device.count"
+    ),
+    GpuResource(
+        resource="gpu.intel.com/xe", model_label="gpu.intel.com/product", count_label="gpu.intel.com/device.count"
+    ),
+    GpuResource(resource="habana.ai/gaudi"),
+    GpuResource(resource="google.com/tpu", model_label="cloud.google.com/gke-tpu-accelerator"),
+    GpuResource(resource="huawei.com/Ascend910", model_label="accelerator-type"),
+    GpuResource(resource="huawei.com/Ascend310P", model_label="accelerator-type"),
+    GpuResource(resource="huawei.com/Ascend310", model_label="accelerator-type"),
+    GpuResource(resource="cambricon.com/mlu"),
+    GpuResource(resource="metax-tech.com/gpu"),
+)
+"""
+Names and labels as the vendors' plugins set them.
+
+Sources: NVIDIA, GPU feature discovery; AMD, instinct.docs.amd.com, device plugin and node labeller (ROCm
+k8s-device-plugin); Intel, intel-device-plugins-for-kubernetes, gpu_plugin and its labels; Google, GKE, "About TPUs in
+GKE"; Huawei, ascend-for-volcano (`huawei.com/Ascend910`, `accelerator-type`); Habana, Cambricon and MetaX: the names
+that their device plugins register.
+"""
+
+AMD_PARTITION_LABEL = "amd.com/compute-memory-partition"
+"""AMD's node labeller: how all GPUs of the node are cut, such as `spx_nps1` (not at all) and `cpx_nps4`."""
+AMD_UNCUT = "spx"
+
+
+def known_gpu_resources(more: Iterable[GpuResource] = ()) -> dict[str, GpuResource]:
+    """Every resource of GPUs by its name; what the configuration says (`more`) counts before the table."""
+    return {each.resource: each for each in (*GPU_RESOURCES, *more)}
 
 
 @dataclass(frozen=True, slots=True)

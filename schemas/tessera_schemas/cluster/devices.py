@@ -7,7 +7,7 @@ shares, never both. Only a profile that owns all devices of its node may serve b
 
 from typing import Annotated, Literal
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
 DeviceProfile = Literal["whole", "shares", "plugin", "visible-devices", "hami", "mig", "dra"]
 Kind = Literal["whole", "share", "instance"]
@@ -32,15 +32,22 @@ NAMES_NO_CARDS = frozenset({"whole", "shares", "plugin"})
 """Profiles under which nobody says which card a slot is: when there are fewer, only sums compare."""
 
 GpuUuid = Annotated[str, StringConstraints(pattern=r"^GPU-[0-9A-Za-z-]{1,60}$")]
+GpuUuids = Annotated[
+    tuple[GpuUuid, ...],
+    Field(max_length=64, description="GPU UUIDs by slot, where a slot stands for one certain card"),
+]
 
 
 STEERING = frozenset(
     {
+        "AMD_VISIBLE_DEVICES",
+        "ASCEND_VISIBLE_DEVICES",
         "CUDA_DEVICE_MEMORY_SHARED_CACHE",
         "CUDA_DEVICE_SM_LIMIT",
         "CUDA_DISABLE_CONTROL",
         "CUDA_OVERSUBSCRIBE",
         "GPU_CORE_UTILIZATION_POLICY",
+        "HABANA_VISIBLE_DEVICES",
         "NVIDIA_MIG_CONFIG_DEVICES",
         "NVIDIA_MIG_MONITOR_DEVICES",
         "NVIDIA_VISIBLE_DEVICES",

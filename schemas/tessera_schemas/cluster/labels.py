@@ -46,6 +46,8 @@ GPU_MEMORY_ANNOTATION = "tessera.io/gpu-memory"
 RELEASE_ANNOTATION = "tessera.io/release"
 MIXED_MODELS_ANNOTATION = "tessera.io/mixed-models"
 GPU_MODELS_ANNOTATION = "tessera.io/gpu-models"
+GPU_RESOURCE_ANNOTATION = "tessera.io/gpu-resource"
+"""Names a resource that the pod asks for as one of GPUs."""
 """On users' own pods, which name our scheduler; GPU_MILLI_ANNOTATION there asks for a share of one GPU."""
 
 RUN_ANNOTATION, RANK_ANNOTATION = RUN_LABEL, RANK_LABEL

@@ -55,6 +55,8 @@ UNNEEDED_STOPS_FROM = 6
 """The format from which on a run knows that whoever it is to stop for needs its room no more, and may be spared."""
 LENT_KEPT_FROM = 6
 """The format from which on a run knows since when its disruption budget keeps lent quota, and may be called in."""
+GPU_RESOURCES_FROM = 6
+"""The format from which on a node's GPUs are of any vendor, and not NVIDIA's alone."""
 OWNER_ENDS_FROM = 6
 """The format from which on an adopted job ends as its owner does, and keeps how its last run ended until the next."""
 BUDGETS_FROM = 6

@@ -369,6 +369,8 @@ class Views:
             cordoned=node.cordoned,
             tolerated=node.tolerated,
             capacity=node.capacity,
+            gpu_resource=node.gpu_resource,
+            gpu_default=node.gpu_default,
             **more,
         )
 

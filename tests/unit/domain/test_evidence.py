@@ -42,6 +42,11 @@ def claiming_need(**choice: Any) -> Need:
 CAUSES: dict[FitFailure, tuple[Need, Fields, Fields]] = {
     FitFailure.NOT_READY: (need(), {}, {"ready": False}),
     FitFailure.CORDONED: (need(), {}, {"ready": False, "cordoned": True}),
+    FitFailure.GPU_RESOURCE: (
+        need(gpus=1, gpu_resource="amd.com/gpu"),
+        {"gpu_resource": "amd.com/gpu"},
+        {"gpu_resource": "", "gpus": 0},
+    ),
     FitFailure.GPU_MODEL: (need(gpus=1, gpu_models=("h100",)), {}, {"gpu_model": ""}),
     FitFailure.GPU_MEMORY: (
         need(gpus=1, gpu_memory_bytes=80 * GIB),

@@ -29,6 +29,21 @@ MISSES = [
     pytest.param(need(), node(ready=False), FitFailure.NOT_READY, id="a node that is not ready takes nothing"),
     pytest.param(need(), node(ready=False, cordoned=True), FitFailure.CORDONED, id="nor one that is cordoned"),
     pytest.param(
+        need(gpus=1),
+        node(gpu_resource="amd.com/gpu", gpu_default=False),
+        FitFailure.GPU_RESOURCE,
+        id="another vendor's GPUs than the pool's, when neither resource nor model is named",
+    ),
+    pytest.param(
+        need(gpus=1, gpu_resource="amd.com/gpu"), node(), FitFailure.GPU_RESOURCE, id="another resource than is named"
+    ),
+    pytest.param(
+        need(gpus=1, as_made=True),
+        node(gpu_resource="amd.com/gpu"),
+        FitFailure.GPU_RESOURCE,
+        id="a user's pod asks for NVIDIA's GPUs, whatever the pool's are",
+    ),
+    pytest.param(
         need(gpus=1, gpu_models=("a100",)),
         node(),
         FitFailure.GPU_MODEL,

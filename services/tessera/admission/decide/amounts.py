@@ -45,6 +45,7 @@ def _share(role: Role, nodes: Iterable[Node]) -> tuple[dict[str, int], str]:
         return _within({"memory_bytes": whole}, asked), "its share of a node by its CPU"
     models = set(role.gpu_models)
     fit = [node for node in nodes if node.gpus and node.gpus >= asked.gpus and (not models or node.gpu_model in models)]
+    fit = [node for node in fit if node.offers_gpus_of(asked.gpu_resource, role.gpu_models)]
     if not fit:
         unknown = {field: max(UNIT[field], amount * milli // WHOLE_GPU) for field, amount in UNKNOWN_NODE.items()}
         return _within(unknown, asked), "as long as no node is known that could hold it"

@@ -9,6 +9,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from tessera_schemas.cluster.device_vendors import known_gpu_resources
 from tessera_schemas.cluster.devices import steers_devices
 from tessera_schemas.job import JobSpec, Role, Template
 from tessera_schemas.reasons import Code, Reason
@@ -143,7 +144,18 @@ def not_the_clients(spec: JobSpec) -> list[Reason]:
         at, template = f"roles[{index}].template", role.template
         paths += [f"{at}.annotations.{key}" for key in template.annotations if in_reserved_domain(key)]
         paths += [f"{at}.{path}.{name}" for path, name in _variables(template) if steers_devices(name)]
-    return [refusal(Code.FORBIDDEN_FIELD, path) for path in paths] + malformed(spec)
+    return [refusal(Code.FORBIDDEN_FIELD, path) for path in paths] + malformed(spec) + _gpus_as_devices(spec)
+
+
+def _gpus_as_devices(spec: JobSpec) -> list[Reason]:
+    """GPUs asked for as if they were further devices, as which no node has them."""
+    found = known_gpu_resources()
+    asked = [(at, *each) for at, role in enumerate(spec.roles) for each in sorted(role.resources.devices.items())]
+    return [
+        refusal(Code.INVALID_FIELD, f"roles[{at}].resources.devices.{name}", f"say gpus: {count}, gpu_resource: {name}")
+        for at, name, count in asked
+        if name in found
+    ]
 
 
 def _variables(template: Template) -> Iterator[tuple[str, str]]:

@@ -122,6 +122,8 @@ def shape(view: NodeView) -> Node:
         mig_instances=view.mig_instances,
         tolerated=tuple(sorted(view.tolerated)),
         capacity=tuple(sorted(view.capacity)),
+        gpu_resource=view.gpu_resource,
+        gpu_default=view.gpu_default,
     )
 
 

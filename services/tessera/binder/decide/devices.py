@@ -79,7 +79,7 @@ def _uuids(placement: Placement, node: Node) -> list[str]:
 
 def _counted(asked: Resources, placement: Placement, node: Node) -> Given:
     """The kubelet picks whole cards; a share is the plugin's own affair, which reads our annotations."""
-    return Given({GPU_RESOURCE: asked.gpus} if asked.gpus else {})
+    return Given({node.gpu_resource or GPU_RESOURCE: asked.gpus} if asked.gpus else {})
 
 
 def _visible(asked: Resources, placement: Placement, node: Node) -> Given:

@@ -1,61 +1,89 @@
 """
-Findings of GPU feature discovery about a node's GPUs, and whether the devices that the plugin counts are GPUs at all.
+Findings of the vendors' labellers about a node's GPUs, and whether the devices that a plugin counts are GPUs at all.
 
-The stock plugin can offer a GPU several times (time-slicing, MPS) or an instance of a cut GPU as if it were a whole
-one, all under the same name and with nothing that keeps the programs apart. Pure.
+NVIDIA's stock plugin can offer a GPU several times (time-slicing, MPS) or an instance of a cut GPU as if it were a
+whole one, all under the same name and with nothing that keeps the programs apart. Pure.
 
 Source: NVIDIA, GPU feature discovery, generated labels: `nvidia.com/gpu.replicas`, the suffix `-SHARED` of the product,
-`nvidia.com/mig.strategy`, `nvidia.com/gpu.count`.
+`nvidia.com/mig.strategy`, `nvidia.com/gpu.count`. AMD, node labeller: `amd.com/compute-memory-partition`. Intel, GPU
+plugin: `gpu.intel.com/device.count`, below what is offered where containers share a card.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tessera_schemas.cluster.labels import (
-    GPU_COUNT_LABEL,
-    GPU_MODEL_LABEL,
-    GPU_PRODUCT_LABEL,
-    GPU_REPLICAS_LABEL,
-    GPU_RESOURCE,
-    MIG_STRATEGY_LABEL,
+from tessera.domain.state import State
+from tessera_schemas.cluster.device_vendors import (
+    AMD_PARTITION_LABEL,
+    AMD_RESOURCE,
+    AMD_UNCUT,
+    GPU_RESOURCES,
+    GpuResource,
+    known_gpu_resources,
 )
+from tessera_schemas.cluster.labels import GPU_MODEL_LABEL, GPU_PRODUCT_LABEL, GPU_RESOURCE, MIG_STRATEGY_LABEL
+from tessera_schemas.shard.ledger_form import GPU_RESOURCES_FROM
 
 SHARED_SUFFIX = "-SHARED"
 Metadata = Mapping[str, Any]
 
 
-def model_of(labels: Metadata) -> str:
+def known_kinds(state: State) -> tuple[GpuResource, ...]:
+    """Resources that are GPUs: NVIDIA's alone for a ledger whose committer knows no others."""
+    if state.format < GPU_RESOURCES_FROM:
+        return GPU_RESOURCES[:1]
+    body = state.config.body
+    return tuple(known_gpu_resources(() if body is None else body.gpu_resources).values())
+
+
+def offered_kinds(amounts: Metadata, known: Iterable[GpuResource]) -> list[GpuResource]:
+    """Kinds of GPUs of which a node's capacity counts any, in the order of their names."""
+    return sorted((kind for kind in known if kind.resource in amounts), key=lambda kind: kind.resource)
+
+
+def model_of(labels: Metadata, kind: GpuResource) -> str:
     """The operator's name of the GPUs, else the product: the same whether each is offered once or often."""
-    product: str = labels.get(GPU_PRODUCT_LABEL, "")
-    return labels.get(GPU_MODEL_LABEL) or product.removesuffix(SHARED_SUFFIX)
+    product = str(labels.get(kind.model_label, "")) if kind.model_label else ""
+    return str(labels.get(GPU_MODEL_LABEL) or product.removesuffix(SHARED_SUFFIX))
 
 
-def not_whole(offered: int, labels: Metadata) -> str:
+def memory_of(labels: Metadata, kind: GpuResource) -> int:
+    """
+    Bytes of each GPU: the label's MiB, or its GiB where it ends in G or Gi; 0, not known, for anything else.
+
+    Jobs that ask for memory of GPUs go elsewhere then.
+    """
+    found = re.fullmatch("([0-9]{1,9})(Mi?|Gi?)?", str(labels.get(kind.memory_label, "")) if kind.memory_label else "")
+    return 0 if found is None else int(found[1]) * 2 ** (30 if (found[2] or "").startswith("G") else 20)
+
+
+def not_whole(offered: int, labels: Metadata, kind: GpuResource) -> str:
     """Why `offered` of the GPU resource are not that many whole GPUs; "" when nothing says so."""
-    product, replicas, there = labels.get(GPU_PRODUCT_LABEL, ""), _replicas(labels), _number(labels, GPU_COUNT_LABEL)
+    replicas, there = _number(labels, kind.replicas_label) or 1, _number(labels, kind.count_label)
     if not offered:
         return ""
     if replicas > 1:
         return f"the device plugin offers each GPU {replicas} times"
-    if product.endswith(SHARED_SUFFIX):
-        return "the device plugin offers each GPU several times"
-    if labels.get(MIG_STRATEGY_LABEL) == "single" and "-MIG-" in product:
-        return f"what it offers as {GPU_RESOURCE} are instances of {product}"
+    if kind.resource == GPU_RESOURCE:
+        product = str(labels.get(GPU_PRODUCT_LABEL, ""))
+        if product.endswith(SHARED_SUFFIX):
+            return "the device plugin offers each GPU several times"
+        if labels.get(MIG_STRATEGY_LABEL) == "single" and "-MIG-" in product:
+            return f"what it offers as {GPU_RESOURCE} are instances of {product}"
+    cut = str(labels.get(AMD_PARTITION_LABEL, "")) if kind.resource == AMD_RESOURCE else ""
+    if cut and not cut.startswith(AMD_UNCUT):
+        return f"what it offers as {kind.resource} are partitions ({cut})"
     if there is not None and offered > there:
-        return f"it offers {offered} of {GPU_RESOURCE} and has {there} GPUs"
+        return f"it offers {offered} of {kind.resource} and has {there} GPUs"
     return ""
 
 
-def cards(offered: int, labels: Metadata) -> int:
+def cards(offered: int, labels: Metadata, kind: GpuResource) -> int:
     """Number of GPUs, where a profile owns them all and may offer each several times."""
-    return offered // max(1, _replicas(labels))
-
-
-def _replicas(labels: Metadata) -> int:
-    return _number(labels, GPU_REPLICAS_LABEL) or 1
+    return offered // max(1, _number(labels, kind.replicas_label) or 1)
 
 
 def _number(labels: Metadata, label: str) -> int | None:
-    value = labels.get(label, "")
+    value = str(labels.get(label, "")) if label else ""
     return int(value) if re.fullmatch("[0-9]{1,9}", value) else None

@@ -5,12 +5,13 @@ A missing or contradictory value is a trouble with a code, and the node takes no
 card than the ledger says would be given twice.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tessera.binder.decide.discovery import Metadata, cards, not_whole
 from tessera.binder.decide.hami import NODE_ANNOTATION, read_cards
 from tessera.domain.devices.instances import geometry_of, layout
+from tessera_schemas.cluster.device_vendors import GpuResource
 from tessera_schemas.cluster.labels import GPU_RESOURCE, GPU_UUIDS_ANNOTATION, MIG_GEOMETRY_LABEL, MIG_RESOURCE_PREFIX
 from tessera_schemas.cluster.mig import PROFILES
 from tessera_schemas.facts import NodeSeen, Others
@@ -43,19 +44,38 @@ def chosen_profile(sources: Iterable[tuple[str, str]]) -> tuple[str, str]:
     return named[0][1], ", ".join(f"{who} says {profile}" for who, profile in named) if differ else ""
 
 
-def gpus_of(profile: str, capacity: Metadata, labels: Metadata, annotations: Metadata, gpu_memory_bytes: int) -> Gpus:
-    """The GPUs of a node of this profile. Raises ValueError for a quantity that is none."""
-    return _READ.get(profile, _counted)(capacity, labels, annotations, gpu_memory_bytes)
+def gpus_of(
+    profile: str, capacity: Metadata, labels: Metadata, annotations: Metadata, gpu_memory_bytes: int, kind: GpuResource
+) -> Gpus:
+    """The GPUs of a node of this profile, which offers those of a `kind`. Raises ValueError for a bad quantity."""
+    offered = int(quantity(capacity.get(kind.resource, 0)))
+    if profile == "whole":
+        wrong = not_whole(offered, labels, kind)
+        return Gpus(trouble=(Code.NOT_WHOLE_GPUS, wrong)) if wrong else Gpus(offered)
+    if profile not in _READ:
+        return Gpus(cards(offered, labels, kind))
+    if offered and kind.resource != GPU_RESOURCE:
+        conflict = f"it offers {offered} of {kind.resource}, and profile {profile} hands out NVIDIA's GPUs"
+        return Gpus(trouble=(Code.DEVICE_CONFLICT, conflict))
+    return _READ[profile](capacity, labels, annotations, gpu_memory_bytes)
 
 
-def _whole(capacity: Metadata, labels: Metadata, annotations: Metadata, gpu_memory_bytes: int) -> Gpus:
-    offered = int(quantity(capacity.get(GPU_RESOURCE, 0)))
-    wrong = not_whole(offered, labels)
-    return Gpus(trouble=(Code.NOT_WHOLE_GPUS, wrong)) if wrong else Gpus(offered)
+def chosen_kind(
+    capacity: Metadata, kinds: Sequence[GpuResource], preferred: str | None
+) -> tuple[GpuResource | None, str]:
+    """
+    (kind of a node's GPUs, contradiction or ""): the pool's (`preferred`), else NVIDIA's, else the only other one.
 
-
-def _counted(capacity: Metadata, labels: Metadata, annotations: Metadata, gpu_memory_bytes: int) -> Gpus:
-    return Gpus(cards(int(quantity(capacity.get(GPU_RESOURCE, 0))), labels))
+    A kind of which it offers none now counts where there is no other: its plugin may be away.
+    """
+    default = preferred or GPU_RESOURCE
+    there = [kind for kind in kinds if quantity(capacity[kind.resource])]
+    chosen = next((kind for kind in there or kinds if kind.resource == default), None)
+    chosen = chosen or next(iter(there or kinds), None)
+    if len(there) < 2 or default in {kind.resource for kind in there}:
+        return chosen, ""
+    offers = " and ".join(f"{capacity[kind.resource]} of {kind.resource}" for kind in there)
+    return chosen, f"it offers {offers}; say in pools[].gpu_resource which of them are its GPUs"
 
 
 def _visible(capacity: Metadata, labels: Metadata, annotations: Metadata, gpu_memory_bytes: int) -> Gpus:
@@ -103,7 +123,6 @@ def _mig(capacity: Metadata, labels: Metadata, annotations: Metadata, gpu_memory
 
 
 _READ: dict[str, Callable[[Metadata, Metadata, Metadata, int], Gpus]] = {
-    "whole": _whole,
     "visible-devices": _visible,
     "hami": _hami,
     "mig": _mig,

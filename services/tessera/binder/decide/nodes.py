@@ -1,20 +1,26 @@
 """A node as the API describes it, as the fact that the ledger takes in. Pure."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from tessera.binder.decide.discovery import Metadata, model_of
-from tessera.binder.decide.node_devices import Gpus, chosen_profile, exclude_cut_cards, gpus_of, with_trouble
+from tessera.binder.decide.discovery import Metadata, memory_of, model_of, offered_kinds
+from tessera.binder.decide.node_devices import (
+    Gpus,
+    chosen_kind,
+    chosen_profile,
+    exclude_cut_cards,
+    gpus_of,
+    with_trouble,
+)
 from tessera.binder.devices.decide.gpus import NO_GPUS, NO_OFFER, PublishedGpus
 from tessera_schemas.cluster.device_layouts import NodeOffer
+from tessera_schemas.cluster.device_vendors import GPU_RESOURCES, GpuResource, known_gpu_resources
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, NAMES_NO_CARDS
 from tessera_schemas.cluster.labels import (
     DEVICE_PROFILE_ANNOTATION,
-    GPU_MEMORY_LABEL,
     GPU_RESOURCE,
     MIG_RESOURCE_PREFIX,
     POOL_LABEL,
@@ -26,6 +32,7 @@ from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.quantities import quantity
 
 NOBODY = Others()
+NVIDIA = known_gpu_resources()[GPU_RESOURCE]
 
 
 def node_seen(
@@ -34,12 +41,14 @@ def node_seen(
     pools: Sequence[Pool] = (),
     offer: NodeOffer = NO_OFFER,
     published: PublishedGpus = NO_GPUS,
+    known: Iterable[GpuResource] = GPU_RESOURCES,
 ) -> NodeSeen:
     """
     The fact; a node that cannot be read counts as not ready, so that nothing is placed on a guess.
 
-    `pools` are the configured ones, which may say who hands out the GPUs of their nodes. Where a
-    driver publishes GPUs (`published`) and no device plugin offers any, the driver does.
+    `pools` are the configured ones, which may say who hands out the GPUs of their nodes, and which resource these are;
+    `known` are the resources that are GPUs. Where a driver publishes GPUs (`published`) and no device plugin offers
+    any, the driver does.
     """
     meta, status = node["metadata"], node.get("status", {})
     capacity = status.get("allocatable") or status.get("capacity") or {}
@@ -49,13 +58,15 @@ def node_seen(
     pool = labels.get(POOL_LABEL, "default")
     profile, contradiction = chosen_profile(_list_profiles(pool, labels, annotations, pools))
     try:
-        plugin = _list_plugin(capacity)
+        preferred = next((each.gpu_resource for each in pools if each.name == pool), None)
+        found, mixed = chosen_kind(capacity, offered_kinds(capacity, known), preferred)
+        kind = found or NVIDIA
+        plugin = _list_plugin(capacity, kind)
         if published.count and profile in NAMES_NO_CARDS and not plugin:
             profile = "dra"
-        gpus = gpus_of(profile, capacity, labels, annotations, _gpu_memory_bytes(labels))
-        gpus = _gpus_with_driver(profile, gpus, published, plugin)
-        # A device that is not there any more is news to who holds it; of a built-in kind most nodes have none.
-        named = [(name, int(quantity(amount))) for name, amount in capacity.items() if is_counted_by_name(name)]
+        memory_bytes = memory_of(labels, kind)
+        read = gpus_of(profile, capacity, labels, annotations, memory_bytes, kind)
+        gpus = _gpus_with_driver(profile, read, published, plugin)
         seen = NodeSeen(
             kind="node_seen",
             name=meta["name"],
@@ -65,27 +76,29 @@ def node_seen(
             memory_bytes=int(quantity(capacity.get("memory", 0))),
             pods=int(quantity(capacity.get("pods", 0))),
             gpus=gpus.count,
-            gpu_model=model_of(labels) or published.model,
-            gpu_memory_bytes=gpus.memory_bytes or _gpu_memory_bytes(labels) or published.memory_bytes,
+            gpu_model=model_of(labels, kind) or published.model,
+            gpu_memory_bytes=gpus.memory_bytes or memory_bytes or published.memory_bytes,
             device_profile=profile,
             gpu_uuids=gpus.uuids,
             mig_geometry=gpus.mig_geometry,
             mig_instances=gpus.mig_instances,
-            devices={name: count for name, count in named if count or is_device(name)},
+            devices=_further(capacity, kind),
             labels=labels,
             taints=tuple(
                 {"key": t["key"], "value": t.get("value", ""), "effect": t["effect"]}
                 for t in node.get("spec", {}).get("taints", ())
             ),
-            others=exclude_cut_cards(profile, others),
+            others=exclude_cut_cards(profile, _of_kind(others, kind)),
             cordoned=cordoned,
             capacity=_more_than_allocatable(status),
             offer=offer,
+            gpu_resource="" if kind is NVIDIA else kind.resource,
+            gpu_default=found is None or kind.resource == (preferred or GPU_RESOURCE),
         )
     except (ValidationError, ValueError, KeyError) as error:
         return NodeSeen(kind="node_seen", name=meta["name"], ready=False, trouble=_unreadable(meta["name"], error))
-    if contradiction:
-        return with_trouble(seen, Code.DEVICE_CONFLICT, contradiction)
+    if contradiction or mixed:
+        return with_trouble(seen, Code.DEVICE_CONFLICT, contradiction or mixed)
     if gpus.trouble is not None:
         return with_trouble(seen, *gpus.trouble)
     if profile in NAMES_ITS_CARDS and others.gpus:
@@ -93,9 +106,26 @@ def node_seen(
     return seen
 
 
-def _list_plugin(capacity: Mapping[str, Any]) -> list[str]:
+def _further(capacity: Mapping[str, Any], kind: GpuResource) -> dict[str, int]:
+    """Further devices: all but the node's GPUs."""
+    counted = [name for name in capacity if is_counted_by_name(name) and name != kind.resource]
+    named = [(name, int(quantity(capacity[name]))) for name in counted]
+    # A device that is not there any more is news to who holds it; of a built-in kind most nodes have none.
+    return {name: count for name, count in named if count or is_device(name)}
+
+
+def _of_kind(others: Others, kind: GpuResource) -> Others:
+    """Use by other pods, of which GPUs of another vendor are counted by their name at first."""
+    if kind is NVIDIA or not (others.gpus or kind.resource in others.devices):
+        return others
+    devices = {name: count for name, count in others.devices.items() if name != kind.resource}
+    devices |= {GPU_RESOURCE: others.gpus} if others.gpus else {}
+    return others.model_copy(update={"gpus": others.devices.get(kind.resource, 0), "devices": devices})
+
+
+def _list_plugin(capacity: Mapping[str, Any], kind: GpuResource) -> list[str]:
     """Offer of a device plugin: GPUs and of their instances."""
-    named = [name for name in sorted(capacity) if name == GPU_RESOURCE or name.startswith(MIG_RESOURCE_PREFIX)]
+    named = [name for name in sorted(capacity) if name == kind.resource or name.startswith(MIG_RESOURCE_PREFIX)]
     return [f"{capacity[name]} of {name}" for name in named if quantity(capacity[name])]
 
 
@@ -136,12 +166,6 @@ def _list_profiles(pool: str, labels: Metadata, annotations: Metadata, pools: Se
         (f"the node's annotation {DEVICE_PROFILE_ANNOTATION}", annotations.get(DEVICE_PROFILE_ANNOTATION, "")),
         (f"the node's label {DEVICE_PROFILE_ANNOTATION}", labels.get(DEVICE_PROFILE_ANNOTATION, "")),
     ]
-
-
-def _gpu_memory_bytes(labels: dict[str, str]) -> int:
-    """0, not known, when the label is not there or no number: then jobs that ask for memory go elsewhere."""
-    mebibytes = labels.get(GPU_MEMORY_LABEL, "")
-    return int(mebibytes) * 2**20 if re.fullmatch("[0-9]{1,9}", mebibytes) else 0
 
 
 def node_gone(name: str) -> NodeSeen:

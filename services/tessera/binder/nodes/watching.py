@@ -5,14 +5,15 @@ from dataclasses import dataclass
 
 import structlog
 
+from tessera.binder.decide.discovery import known_kinds
 from tessera.binder.decide.nodes import node_gone, node_seen
 from tessera.binder.devices.decide.gpus import PublishedGpus, known_gpus, known_offer
 from tessera.binder.devices.reports import DeviceReports
 from tessera.binder.nodes.excess_use import DOUBT_SECONDS, SurplusByNode
 from tessera.binder.nodes.others import OthersByNode, with_more
 from tessera.binder.nodes.ownership import Ownership
-from tessera.domain.devices.resources import Node, is_as_seen
-from tessera.domain.devices.slots import while_held
+from tessera.domain.devices.resources import Node
+from tessera.domain.devices.slots import is_as_seen, while_held
 from tessera.domain.state import State
 from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.messaging.facts import Facts
@@ -21,6 +22,7 @@ from tessera.kernel.process.leases import Members, partition_of, rounds
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.device_layouts import NodeOffer
+from tessera_schemas.cluster.device_vendors import GpuResource
 from tessera_schemas.config import Pool
 from tessera_schemas.facts import NodeSeen, Others
 from tessera_schemas.shard.ledger_form import SUMS_FROM
@@ -47,12 +49,13 @@ class NodeSources:
     known: Node | None
     offer: NodeOffer
     published: PublishedGpus
+    gpu_resources: tuple[GpuResource, ...]
 
     def seen(self) -> NodeSeen:
         """The fact; a node without an object is gone."""
         if self.node is None:
             return node_gone(self.name)
-        return node_seen(self.node, self.others, self.pools, self.offer, self.published)
+        return node_seen(self.node, self.others, self.pools, self.offer, self.published, self.gpu_resources)
 
     def agree(self) -> bool:
         """Tell whether the ledger's node is as the fact says."""
@@ -65,6 +68,7 @@ class NodeSources:
             and self.node is before.node
             and self.others is before.others
             and self.pools is before.pools
+            and self.gpu_resources == before.gpu_resources
             and self.known is before.known
             and self.offer is before.offer
         )
@@ -159,6 +163,7 @@ class NodeReports:
             known,
             known_offer(known) if offer is None else offer,
             known_gpus(known) if offer is None else self._devices.gpus(name),
+            known_kinds(self._state),
         )
 
     def _taken_on(self, name: str) -> Others:

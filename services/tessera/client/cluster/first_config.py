@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tessera_schemas.cluster.labels import tells_condition
+from tessera_schemas.cluster.labels import GPU_RESOURCE, tells_condition
 from tessera_schemas.config import FLAVORS_MAX, Limits, Policy
 from tessera_schemas.job import LEVELS_MAX
 from tessera_schemas.shard.recommended import GRANTED, POLICY
@@ -178,11 +178,15 @@ def _pools(cluster: ClusterSurvey) -> Iterator[str]:
         for pool, profiles in profiles_of.items()
     }
     for pool, nodes in cluster.pools.items():
+        kinds = {node.gpu_resource or GPU_RESOURCE for node in nodes if node.gpus}
+        said[pool] += [f"gpu_resource: {_quoted(*kinds)}"] if len(kinds) == 1 and kinds != {GPU_RESOURCE} else []
         taints = _common_taints(nodes)
         said[pool] += [f"tolerations: [{', '.join(map(_toleration, taints))}]"] if taints else []
     if not any(said.values()):
         return
     yield "# Who hands out the GPUs (docs/kubernetes-devices.md). A node that says another profile takes nothing new."
+    if any(node.gpu_resource for node in cluster.present):
+        yield "# `gpu_resource`: the GPUs of jobs there that name neither such a resource nor a model; else NVIDIA's."
     if any(_common_taints(nodes) for nodes in cluster.pools.values()):
         yield "# `tolerations`: taints that all nodes of the pool have; every job's pods there bear them."
     yield "pools:"

@@ -49,6 +49,7 @@ def spec_of_options(
     toleration: Sequence[str] = (),
     device: Sequence[str] = (),
     match: str | None = None,
+    gpu_resource: str | None = None,
 ) -> Json:
     """A job of one role, as a file would say it."""
     resources: Json = {} if cpu is None else {"cpu": cpu}
@@ -56,6 +57,7 @@ def spec_of_options(
     resources |= {"gpus": gpus} if gpus else {}
     resources |= {"gpu_milli": gpu_milli} if gpu_milli else {}
     resources |= {"claims": claims_of(device, match)} if device or match else {}
+    resources |= {"gpu_resource": gpu_resource} if gpu_resource else {}
     role: Json = {"name": "worker", "replicas": replicas, "resources": resources}
     role |= {"gpu_models": list(gpu_model)} if gpu_model else {}
     role |= {"tolerations": list(toleration)} if toleration else {}

@@ -37,7 +37,8 @@ class Need:
 
     `as_made`: somebody else makes the pods, so that nothing can be put into their containers. `tolerated` are the
     standing tolerations of the job's tenant, which every pod that the binder makes of it has. `apart`: of the shares of
-    its gang no two are on one device. `claims` are on devices that drivers publish (DRA).
+    its gang no two are on one device. `claims` are on devices that drivers publish (DRA). `gpu_resource` names the
+    resource of which its GPUs are, "" where the job does not.
     """
 
     cpu_milli: int
@@ -55,6 +56,7 @@ class Need:
     tolerated: tuple[tuple[str, str, str], ...] = later(())
     apart: bool = later(False)
     claims: tuple[ClaimNeed, ...] = later(())
+    gpu_resource: str = later("")
 
     @property
     def total_gpu_milli(self) -> int:
@@ -67,7 +69,7 @@ class Need:
         """Kubernetes' names of the devices that one pod takes, in order; a share or a MIG instance is of a GPU, too."""
         names = [name for name, _ in self.devices if is_device(name)]
         names += [resource_of(self.mig_profile)] if self.mig_profile else []
-        return tuple(sorted([*names, GPU_RESOURCE] if self.total_gpu_milli else names))
+        return tuple(sorted([*names, self.gpu_resource or GPU_RESOURCE] if self.total_gpu_milli else names))
 
     @property
     def amount(self) -> Amount:
@@ -129,6 +131,7 @@ def role_need(role: Role, as_made: bool = False) -> RoleNeed:
             tuple(sorted(named.items())) if named else (),
             as_made,
             claims=claim_needs(asked.claims) if asked.claims else (),
+            gpu_resource=asked.gpu_resource,
         ),
         (topology.level, *topology.wider) if topology else (),
         bool(topology and topology.required),
@@ -201,6 +204,9 @@ class Node:
     `offer` are the devices that drivers publish (DRA), `tainted` those with taints (device, key, value, effect), and
     `missing` the pools that cannot be read. `drawn` is what claims of runs and earmarks have of them, and
     `drawn_by_others` what claims have that Tessera did not allocate.
+
+    `gpu_resource` is the resource by which the node offers its GPUs, "" for NVIDIA's. `gpu_default`: jobs that name
+    neither such a resource nor a model get these GPUs in its pool.
     """
 
     name: str
@@ -242,11 +248,23 @@ class Node:
     drawn: Taken = later(())
     drawn_by_others: Taken = later(())
     missing: tuple[str, ...] = later(())
+    gpu_resource: str = later("")
+    gpu_default: bool = later(True)
+
+    def offers_gpus_of(self, resource: str, models: Sequence[str] = (), as_made: bool = False) -> bool:
+        """
+        Whether its GPUs are of the resource that a pod names; who names none, but a model, means that model's.
+
+        A pod that somebody else made (`as_made`) has its resource written down already: NVIDIA's where it names none.
+        """
+        if resource or as_made:
+            return (self.gpu_resource or GPU_RESOURCE) == (resource or GPU_RESOURCE)
+        return bool(models) or self.gpu_default
 
     @property
     def is_short(self) -> bool:
         """Whether it is in trouble, or has fewer whole GPUs than its capacity says."""
-        most = dict(self.capacity).get(GPU_RESOURCE, 0) if self.device_profile == "whole" else 0
+        most = dict(self.capacity).get(self.gpu_resource or GPU_RESOURCE, 0) if self.device_profile == "whole" else 0
         return self.trouble is not None or self.gpus < most
 
     @property
@@ -451,6 +469,8 @@ def emptied(node: Node) -> Node:
         offer=node.offer,
         tainted=node.tainted,
         missing=node.missing,
+        gpu_resource=node.gpu_resource,
+        gpu_default=node.gpu_default,
     )
 
 
@@ -497,6 +517,8 @@ def empty_node(seen: NodeSeen) -> Node:
         tainted=tuple(sorted((t.device, t.key, t.value, t.effect) for t in seen.offer.tainted)),
         drawn_by_others=tuple(sorted((t.device, tuple(sorted(t.capacity.items()))) for t in seen.offer.taken)),
         missing=tuple(sorted(seen.offer.missing)),
+        gpu_resource=seen.gpu_resource,
+        gpu_default=seen.gpu_default,
     )
 
 
@@ -506,39 +528,3 @@ def others_of(seen: NodeSeen) -> OthersUse:
     return OthersUse(
         reported.cpu_milli, reported.memory_bytes, reported.pods, reported.gpus, tuple(sorted(reported.devices.items()))
     )
-
-
-SHAPE = (
-    "pool",
-    "ready",
-    "cpu_milli",
-    "memory_bytes",
-    "pods",
-    "gpus",
-    "gpu_model",
-    "device_profile",
-    "labels",
-    "taints",
-    "gone",
-    "gpu_memory_bytes",
-    "mig_geometry",
-    "devices",
-    "others",
-    "gpu_uuids",
-    "mig_instances",
-    "trouble",
-    "cordoned",
-    "capacity",
-    "tainted",
-    "drawn_by_others",
-    "missing",
-)
-
-
-def is_as_seen(node: Node | None, seen: NodeSeen) -> bool:
-    """Whether the ledger's node is the one that was seen, whatever runs hold on it. No node equals a gone one."""
-    if node is None:
-        return seen.gone
-    fresh = empty_node(seen)
-    layout = "" if node.offer is None else node.offer.digest
-    return layout == seen.offer.layout and all(getattr(node, name) == getattr(fresh, name) for name in SHAPE)

@@ -27,6 +27,7 @@ class FitFailure(StrEnum):
 
     NOT_READY = "nodes_not_ready"
     CORDONED = "nodes_cordoned"
+    GPU_RESOURCE = "nodes_of_other_gpu_resource"
     GPU_MODEL = "nodes_of_other_gpu_model"
     GPU_MEMORY = "nodes_of_less_gpu_memory"
     SELECTOR = "nodes_not_selected"
@@ -86,16 +87,17 @@ def _gpus(now: Node, was: Node) -> Changes:
 
     The profile and the cut of MIG devices go with the GPUs, so that no mixture of two times is judged.
     """
-    most = max(now.gpus, dict(now.capacity).get(GPU_RESOURCE, 0) if now.device_profile == "whole" else 0)
+    counted = dict(now.capacity).get(now.gpu_resource or GPU_RESOURCE, 0)
+    most = max(now.gpus, counted if now.device_profile == "whole" else 0)
     chosen = was if was.gpus > most else now
-    names = ("device_profile", "gpu_uuids", "mig_geometry", "mig_instances")
+    names = ("device_profile", "gpu_uuids", "mig_geometry", "mig_instances", "gpu_resource", "gpu_default")
     return {"gpus": max(was.gpus, most)} | {name: getattr(chosen, name) for name in names}
 
 
 def _devices(now: Node, was: Node) -> Changes:
     most = dict(was.devices)
     for name, count in (*now.devices, *now.capacity):
-        if name != GPU_RESOURCE:
+        if name != (now.gpu_resource or GPU_RESOURCE):
             most[name] = max(most.get(name, 0), count)
     return {"devices": tuple(sorted(most.items()))}
 
@@ -121,6 +123,7 @@ LABEL = "the value that the node has, or had last"
 EVIDENCE: dict[FitFailure, FitEvidence] = {
     FitFailure.NOT_READY: FitEvidence(False, "nothing: a node that is not ready, or drained, may be back", _ready),
     FitFailure.CORDONED: FitEvidence(False, "nothing: a cordoned node may be back", _ready),
+    FitFailure.GPU_RESOURCE: FitEvidence(True, "the resource under which the node had the most GPUs", _gpus),
     FitFailure.GPU_MODEL: FitEvidence(True, LABEL, _model),
     FitFailure.GPU_MEMORY: FitEvidence(True, LABEL, _gpu_memory),
     FitFailure.SELECTOR: FitEvidence(True, "the labels that the node has, and those that it had last", _labels),
@@ -191,6 +194,8 @@ _shape = attrgetter(
     "capacity",
     "labels",
     "taints",
+    "gpu_resource",
+    "gpu_default",
 )
 """Fields that the rows of EVIDENCE look at."""
 

@@ -39,6 +39,8 @@ def never_fits(need: Need, node: Node) -> FitFailure | None:
     """First failure that no departure of other pods would change."""
     if not node.ready:
         return FitFailure.CORDONED if node.cordoned else FitFailure.NOT_READY
+    if (need.gpus or need.gpu_milli) and not node.offers_gpus_of(need.gpu_resource, need.gpu_models, need.as_made):
+        return FitFailure.GPU_RESOURCE
     if need.gpu_models and node.gpu_model not in need.gpu_models:
         return FitFailure.GPU_MODEL
     if need.gpu_memory_bytes and gpu_memory_for(need, node) < need.gpu_memory_bytes:
@@ -51,6 +53,11 @@ def never_fits(need: Need, node: Node) -> FitFailure | None:
         return FitFailure.TAINT
     if need.claims and (failure := _never_drawn(need, node)) is not None:
         return failure
+    return _never_served(need, node)
+
+
+def _never_served(need: Need, node: Node) -> FitFailure | None:
+    """Why the node never hands GPUs out in the way that the pod can take them."""
     if need.mig_profile:
         return None if has_profile(need, node) else FitFailure.MIG_PROFILE
     if need.gpus and node.device_profile == "dra":
@@ -81,7 +88,7 @@ def never_key(need: Need) -> tuple[object, ...]:
     """Needs with an equal key get the same verdict of `never_fits` from every node."""
     # The share belongs to the memory only where memory is asked for: it decides how much of a GPU's memory counts.
     memory = (need.gpu_memory_bytes, need.gpu_milli) if need.gpu_memory_bytes else ()
-    kind = (need.gpus > 0, need.gpu_milli > 0, need.mig_profile, need.as_made, need.device_names)
+    kind = (need.gpus > 0, need.gpu_milli > 0, need.mig_profile, need.as_made, need.gpu_resource, need.device_names)
     first = need.gpu_models, memory, need.node_selector, need.affinity, (need.tolerations, need.tolerated), kind
     return (*first, need.claims) if need.claims else first
 
@@ -121,6 +128,8 @@ def is_tolerated(need: Need, node: Node, taint: TaintParts) -> bool:
     key, _, effect = taint
     if _names(need.tolerations, taint) or (effect != "NoExecute" and key in need.device_names):
         return True
+    if effect != "NoExecute" and key == node.gpu_resource and (need.gpus or need.gpu_milli):
+        return True  # of a job that names a model, or leaves it to the pool, the pod asks for what its node offers
     return not (need.as_made and effect == "NoExecute") and _names((*need.tolerated, *node.tolerated), taint)
 
 
@@ -279,7 +288,7 @@ def count_spared(kind: BundleKind, node: Node) -> int:
     if not (node.devices or node.gpus or node.gpu_model or node.taints):
         return 0
     there = {name for name, _ in node.devices if is_device(name)}
-    there |= {GPU_RESOURCE} if node.gpus or node.gpu_model else set()
+    there |= {node.gpu_resource or GPU_RESOURCE} if node.gpus or node.gpu_model else set()
     soft = [taint for taint in node.taints if taint[2] == "PreferNoSchedule"]
     borne = sum(all(is_tolerated(need, node, taint) for need in kind.needs) for taint in soft)
     return (len(there - kind.devices) << TAINT_BITS) + len(soft) - borne

@@ -12,8 +12,8 @@ node only if they are of several jobs, and keep no more than a part of a pool fr
 from operator import attrgetter
 
 from tessera.domain.devices.offers import DeviceClass, KnownSelection, selection_key
-from tessera.domain.devices.resources import Need, is_as_seen
-from tessera.domain.devices.slots import while_held
+from tessera.domain.devices.resources import Need
+from tessera.domain.devices.slots import is_as_seen, while_held
 from tessera.domain.entities import Run
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase

@@ -104,8 +104,11 @@ class CheckedNodes:
         lost = sum(book[node, f"gpu/{slot}"] // 1000 for slot in range(seen.gpus, 64)) if certain else 0
         return int(have.get(what.removeprefix("device/"), 0) - theirs.get(what.removeprefix("device/"), 0)) + lost
 
-    def misplaced(self, role: Role, place: Placement, queue: Queue | None, tenant: str) -> str:
-        """Why this pod of the tenant may not be on its node, whatever room there is; "" if it may."""
+    def misplaced(self, role: Role, place: Placement, queue: Queue | None, tenant: str, adopted: bool = False) -> str:
+        """
+        Why this pod of the tenant may not be on its node, whatever room there is; "" if it may. The resource of the
+        GPUs of an `adopted` pod stands in it.
+        """
         node, asked = self.nodes.get(place.node, NO_NODE), role.resources
         part = asked.gpu_milli or milli_at(node.mig_geometry, asked.mig_profile, place.mig)
         count, milli = (asked.gpus, 1000) if asked.gpus else (1, part) if asked.kind else (0, 0)
@@ -115,12 +118,14 @@ class CheckedNodes:
         bears = [role, *(of for of in self.bearing if (type(of), of.name) in ((Pool, node.pool), (Tenant, tenant)))]
         lets = {(t.key, None if t.every_value else t.value, t.effect) for of in bears for t in of.tolerations}
         taints = [t for t in node.taints if t.effect != "PreferNoSchedule"]
-        lets |= {(name, None, "NoSchedule") for name in (*asked.extended, *([GPU_RESOURCE] if asked.kind else []))}
+        of = node.gpu_resource or GPU_RESOURCE
+        lets |= {(name, None, "NoSchedule") for name in (*asked.extended, *([of] if asked.kind else []))}
         suffers = [t for t in taints if not lets & {(t.key, v, e) for v in (None, t.value) for e in ("", t.effect)}]
         wrong = {
             "the node is not ready": node.gone or not node.ready or node.trouble is not None,
             f"the node is in pool {node.pool}": queue is None or node.pool != queue.pool,
             "wrong devices": (len(place.devices), len(set(place.devices)), place.gpu_milli) != slots,
+            f"its GPUs are {of}": bool(asked.gpus or asked.gpu_milli) and not _may_use(role, node, of, adopted),
             f"the node has {node.gpu_model}": bool(role.gpu_models) and node.gpu_model not in role.gpu_models,
             "its GPUs have less memory": asked.gpu_memory_bytes * 1000 > node.gpu_memory_bytes * milli,
             "the node's labels do not match": not role.node_selector.items() <= node.labels.items(),
@@ -158,3 +163,9 @@ def _holds(term: AffinityTerm, labels: dict[str, str]) -> bool:
     there = labels.get(term.key)
     by = {"In": there in term.values, "NotIn": there not in term.values, "Exists": there is not None}
     return by.get(term.operator, there is None)
+
+
+def _may_use(role: Role, node: NodeSeen, of: str, adopted: bool) -> bool:
+    """Whether the role's pods run with GPUs `of` that resource, which the node offers."""
+    said = role.resources.gpu_resource or (GPU_RESOURCE if adopted else "")
+    return said == of if said else bool(role.gpu_models) or node.gpu_default

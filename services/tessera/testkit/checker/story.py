@@ -58,6 +58,7 @@ class CheckedJob:
     spec: JobSpec
     levels: dict[str, str]  # the labels of topology levels when it was queued
     not_before: int = 0
+    adopted: bool = False
     taken_over: tuple[str, ...] = ()  # the nodes where its pods work already, until it is allocated there
     phase: str = "queued"
     forget_ts: int = 0
@@ -216,7 +217,8 @@ class Story:
         self.demand(fact.job_id == r.job_id, "I7", f"job {r.job_id} is not the job of its fact")
         new = (old := self.jobs.get(r.job_id)) is None or (old.phase in ENDS and old.forget_ts <= self.ts)
         if self.demand(new, "I4", f"job {r.job_id} was queued twice"):
-            self.jobs[r.job_id] = CheckedJob(r.job_id, fact.tenant, fact.spec, self.levels, fact.spec.begin_ts)
+            adopted, begin_ts = fact.adopted is not None, fact.spec.begin_ts
+            self.jobs[r.job_id] = CheckedJob(r.job_id, fact.tenant, fact.spec, self.levels, begin_ts, adopted)
 
     def _task_queued(self, r: m.TaskQueued) -> None:
         """A task is a job like its array, but for the array."""
@@ -258,7 +260,7 @@ class Story:
     def _may_be(self, job: CheckedJob, owner: str, roles: list[Role], placements: tuple[Placement, ...]) -> None:
         for place, role in zip(placements, roles, strict=True):
             self.report.examined["placements"] += 1
-            why = self.checked_nodes.misplaced(role, place, self.queues.get(job.spec.queue), job.tenant)
+            why = self.checked_nodes.misplaced(role, place, self.queues.get(job.spec.queue), job.tenant, job.adopted)
             self.demand(not why, "I1", f"{owner} rank {place.rank} on {place.node}: {why}")
 
     def _take(self, owner: str, added: HeldAmounts, *books: HeldAmounts) -> None:

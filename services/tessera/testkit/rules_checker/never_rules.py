@@ -143,9 +143,16 @@ def _suits(role: Role, had: Sequence[f.NodeSeen]) -> bool:
     return (
         (not role.gpu_models or (bool(models) and models <= {*role.gpu_models}))
         and all(labels.get(key) and labels[key] <= values for key, values in wanted)
-        and (not role.resources.gpus or all(serves(node.device_profile, "whole") for node in had))
+        and (not role.resources.gpus or all(_gives_whole(role, node) for node in had))
         and any(all(_bears(role, taint) for taint in node.taints) for node in had)
     )
+
+
+def _gives_whole(role: Role, node: f.NodeSeen) -> bool:
+    """Whether it hands out whole GPUs of the resource that the role names; one that names none may be adopted."""
+    resource = role.resources.gpu_resource
+    same = node.gpu_resource == ("" if resource in ("", GPU_RESOURCE) else resource) and (resource or node.gpu_default)
+    return bool(same) and serves(node.device_profile, "whole")
 
 
 def _bears(role: Role, taint: f.Taint) -> bool:
@@ -153,4 +160,5 @@ def _bears(role: Role, taint: f.Taint) -> bool:
     if taint.effect == "PreferNoSchedule" or tells_condition(taint.key):
         return True
     own = any(t.key == taint.key and t.every_value and t.effect in ("", taint.effect) for t in role.tolerations)
-    return own or (taint.key == GPU_RESOURCE and taint.effect == "NoSchedule" and role.resources.gpus > 0)
+    of = role.resources.gpu_resource or GPU_RESOURCE
+    return own or (taint.key == of and taint.effect == "NoSchedule" and role.resources.gpus > 0)

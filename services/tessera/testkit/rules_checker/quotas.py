@@ -184,5 +184,5 @@ class Quotas:
 
 
 def _amount(node: NodeSeen, resource: str) -> int:
-    whole = max(node.gpus, node.capacity.get(GPU_RESOURCE, 0)) * 1000
+    whole = max(node.gpus, node.capacity.get(node.gpu_resource or GPU_RESOURCE, 0)) * 1000
     return whole if resource == "gpu_milli" else int(getattr(node, resource))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from tessera_local.cluster.api.values import thousandths, units
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.device_vendors import known_gpu_resources
 from tessera_schemas.cluster.devices import Kind, serves
 from tessera_schemas.cluster.labels import (
     DEVICE_PROFILE_ANNOTATION,
@@ -61,7 +62,7 @@ def _read(pod: Json) -> PodRequest:
         asked = {**limits, **(resources.get("requests") or {})}
         cpu_milli += thousandths(asked.get("cpu", 0))
         memory_bytes += units(asked.get("memory", 0))
-        limit_gpus += units(limits.get(GPU_RESOURCE, 0))
+        limit_gpus += _gpus(limits)
         further.update(_further(limits))
         uuids += _cards(container.get("env") or ())
     notes = pod["metadata"].get("annotations") or {}
@@ -80,6 +81,11 @@ def _cards(env: Iterable[Json]) -> list[str]:
     """The UUIDs that the runtime would show the container; names of none and of all of them are no UUIDs."""
     listed = next((entry.get("value", "") for entry in env if entry.get("name") == "NVIDIA_VISIBLE_DEVICES"), "")
     return [card for card in listed.split(",") if card.startswith("GPU-")]
+
+
+def _gpus(amounts: Json) -> int:
+    """GPUs of any vendor; those of others than NVIDIA count by their name as well (`_further`)."""
+    return sum(units(amounts[name]) for name in known_gpu_resources() if name in amounts)
 
 
 def _further(amounts: Json) -> dict[str, int]:
@@ -119,8 +125,8 @@ class NodeUse:
         self.cpu_milli = thousandths(allocatable.get("cpu", 0))
         self.memory_bytes = units(allocatable.get("memory", 0))
         self.pods = units(allocatable.get("pods", 0))
-        self.gpus_offered = units(allocatable.get(GPU_RESOURCE, 0))
-        self.gpus = max(units((status.get("capacity") or {}).get(GPU_RESOURCE, 0)), self.gpus_offered)
+        self.gpus_offered = _gpus(allocatable)
+        self.gpus = max(_gpus(status.get("capacity") or {}), self.gpus_offered)
         self.further = _further(allocatable)
         meta = node["metadata"]
         notes = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}

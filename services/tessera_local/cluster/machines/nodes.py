@@ -2,8 +2,9 @@
 Nodes from a file: CSV in the form of the public traces, or YAML.
 
 CSV: `sn,cpu_milli,memory_mib,gpu,model`. YAML: a list of {name, cpu, memory, gpus, gpu_model, pool, device_profile,
-gpu_memory, devices, mig, labels, taints, count}; `devices` are further ones by name, such as rdma/hca: 2; `mig` the
-instances of each profile, such as 1g.10gb: 7; `count` n makes `<name>-0` to `<name>-<n-1>`.
+gpu_memory, gpu_resource, devices, mig, labels, taints, count}; `gpu_resource` is nvidia.com/gpu unless said; `devices`
+are further ones by name, such as rdma/hca: 2; `mig` the instances of each profile, such as 1g.10gb: 7; `count` n makes
+`<name>-0` to `<name>-<n-1>`.
 """
 
 import csv
@@ -59,6 +60,7 @@ class NodeRow(_Strict):
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
     gpu_model: str = ""
     gpu_memory: str = ""
+    gpu_resource: str = GPU_RESOURCE
     devices: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     pool: str = "default"
     mig: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
@@ -132,7 +134,7 @@ def nodes_from_file(path: Path) -> list[Json]:
 def node_object(row: NodeRow, name: str) -> Json:
     """The Kubernetes object of one node."""
     offered = 0 if row.device_profile in ("visible-devices", "mig") else row.gpus
-    sizes = {"cpu": row.cpu, "memory": row.memory, "pods": str(row.pods), GPU_RESOURCE: str(offered)}
+    sizes = {"cpu": row.cpu, "memory": row.memory, "pods": str(row.pods), row.gpu_resource: str(offered)}
     sizes |= {device: str(count) for device, count in row.devices.items()}
     sizes |= {MIG_RESOURCE_PREFIX + profile: str(count) for profile, count in row.mig.items()}
     labels = {

@@ -6,17 +6,19 @@ go on beside all that come later; then the overhead of the runtime. Pod-level re
 While a pod is resized in place it takes the most of what it asks for and what its node has allocated to it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
 from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera_schemas.base import INT_MAX, Json
+from tessera_schemas.cluster.device_vendors import known_gpu_resources
 from tessera_schemas.cluster.labels import (
     GPU_MEMORY_ANNOTATION,
     GPU_MILLI_ANNOTATION,
     GPU_RESOURCE,
+    GPU_RESOURCE_ANNOTATION,
     MIG_RESOURCE_PREFIX,
 )
 from tessera_schemas.cluster.resource_kinds import FIELDS, KINDS, is_device
@@ -42,8 +44,9 @@ def resources_of(spec: Json, annotations: Json) -> Json | Reason:
     try:
         asked = {name: amount for name, amount in pod_amounts(spec).items() if amount}
         wanted: Json = {"cpu_milli": 1, "memory_bytes": 1, "devices": {}}
+        of_gpus = {*known_gpu_resources(), text(annotations, GPU_RESOURCE_ANNOTATION)}
         for name, amount in sorted(asked.items()):
-            against = _put(wanted, name, amount)
+            against = _put(wanted, name, amount, of_gpus)
             if against is not None:
                 return against
         return _with_share(wanted, annotations)
@@ -154,7 +157,7 @@ def _most(one: Amounts, other: Amounts) -> Amounts:
     return {name: max(one.get(name, NONE), other.get(name, NONE)) for name in {**one, **other}}
 
 
-def _put(wanted: Json, name: str, amount: Fraction) -> Reason | None:
+def _put(wanted: Json, name: str, amount: Fraction, of_gpus: Container[str]) -> Reason | None:
     """Write one resource where the contract has it; the rest of a division is rounded up."""
     field = f"spec.containers.resources.requests[{name}]"
     if name == NOT_COUNTED:
@@ -165,8 +168,11 @@ def _put(wanted: Json, name: str, amount: Fraction) -> Reason | None:
     if amount.denominator != 1:
         return no(Code.INVALID_FIELD, field, "a device is whole; a share of a GPU is an annotation")
     count = int(amount)
-    if name == GPU_RESOURCE:
-        wanted["gpus"] = count
+    if name in of_gpus:
+        if "gpus" in wanted:
+            other = wanted.get("gpu_resource") or GPU_RESOURCE
+            return no(Code.NOT_SUPPORTED_YET, field, f"a pod has GPUs of one resource, and it asks for {other} as well")
+        wanted |= {"gpus": count} | ({} if name == GPU_RESOURCE else {"gpu_resource": name})
     elif name.startswith(MIG_RESOURCE_PREFIX):
         if count != 1 or "mig_profile" in wanted:
             return no(Code.NOT_SUPPORTED_YET, field, "a pod has one instance at most", instances=count)

@@ -3,7 +3,7 @@ Marks whose meaning depends on the cluster or the configuration, put in our own 
 
 HAMi's choice of GPU models holds words of their names. KAI's `gpu-memory` is a share of one GPU in MiB of its memory;
 it is taken of the smallest GPU that has more, so that it is enough wherever there is as much. Names of other systems'
-queues stand for ours by `queue_names` of the configuration.
+queues stand for ours by `queue_names` of the configuration, which may also say that a resource is one of GPUs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +23,7 @@ from tessera_schemas.cluster.labels import (
     GPU_MODEL_LABEL,
     GPU_MODELS_ANNOTATION,
     GPU_PRODUCT_LABEL,
+    GPU_RESOURCE_ANNOTATION,
     QUEUE_LABEL,
 )
 from tessera_schemas.job import GPU_MILLI
@@ -44,6 +45,7 @@ class ClusterMarks:
         """Whether what the pod asks for does not follow from it and its owner alone."""
         names = self._queue_names()
         by_name = bool(names) and queue_of(pod, owner)[0] in names
+        by_name = by_name or bool(self._gpu_resource(pod))
         return by_name or asks_for_memory(pod) or bool(read_mark(pod, USE_MODEL, AVOID_MODEL))
 
     def read(self, pods: Sequence[Json], owner: Json | None) -> list[Json]:
@@ -58,6 +60,15 @@ class ClusterMarks:
         body = self.state.config.body
         return {} if body is None else body.queue_names
 
+    def _gpu_resource(self, pod: Json) -> str:
+        """The resource of GPUs that the pod asks for and the configuration alone knows; "" for none."""
+        body = self.state.config.body
+        if body is None or not body.gpu_resources:
+            return ""
+        resources = [mapping(each, "resources") for each in items(pod, "spec", "containers")]
+        asked = {name for each in resources for part in ("limits", "requests") for name in mapping(each, part)}
+        return next((each.resource for each in body.gpu_resources if each.resource in asked), "")
+
     def _in_our_words(self, pod: Json, owner: Json | None) -> Json:
         nodes = [node for node in self.state.nodes.values() if not node.gone]
         if asks_for_memory(pod):
@@ -66,6 +77,8 @@ class ClusterMarks:
             labels = ((node.gpu_model, dict(node.labels)) for node in nodes if node.gpu_model)
             names = {(model, tuple(its.get(key, "") for key in MODEL_LABELS)) for model, its in labels}
             pod = with_models(pod, sorted(names))
+        if resource := self._gpu_resource(pod):
+            pod = _with(pod, "annotations", {GPU_RESOURCE_ANNOTATION: resource})
         queue = self._queue_names().get(queue_of(pod, owner)[0])
         return pod if queue is None else _with(pod, "labels", {QUEUE_LABEL: queue})
 

@@ -47,6 +47,10 @@ async def submit(
     ] = None,
     replicas: Annotated[int, typer.Option(help="Pods of the gang: all start or none", min=1)] = 1,
     gpu_model: Annotated[list[str] | None, typer.Option(help="Only these GPU models")] = None,
+    gpu_resource: Annotated[
+        str | None,
+        typer.Option(help="Resource of the GPUs, such as amd.com/gpu (default: the pool's)", show_default=False),
+    ] = None,
     toleration: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY[=VALUE][:EFFECT]", help="Taint that its pods bear; those of its GPUs anyway"),
@@ -101,7 +105,8 @@ async def submit(
 
 
 NAMED = {"name": "name", "queue": "queue", "priority_class": "priority", "project": "project"}
-ROLE_OPTIONS = ("gpus", "gpu_milli", "cpu", "memory", "replicas", "gpu_model", "toleration", "device", "match", "image")
+OF_GPUS = ("gpus", "gpu_milli", "gpu_model", "gpu_resource")
+ROLE_OPTIONS = (*OF_GPUS, "cpu", "memory", "replicas", "toleration", "device", "match", "image")
 
 
 def _command_of(parsed: typer.Context) -> tuple[Json, Mistaken | None]:

@@ -260,7 +260,7 @@ NODES: list[Column[NodeView]] = [
     Column("NODE", lambda node: node.name, shrinks=True),
     Column("POOL", lambda node: node.pool, shrinks=True),
     Column("STATE", _state_of),
-    Column("MODEL", lambda node: node.gpu_model or "-", shrinks=True),
+    Column("MODEL", lambda node: node.gpu_model or node.gpu_resource or "-", shrinks=True),
     Column("GPUS FREE", lambda node: f"{format_milli(sum(node.gpu_free))}/{node.gpus}", right=True),
     Column("WHOLE", lambda node: str(node.gpu_free.count(1000)), right=True),
     Column("CPU FREE", lambda node: f"{format_milli(node.cpu_free_milli)}/{format_milli(node.cpu_milli)}", right=True),

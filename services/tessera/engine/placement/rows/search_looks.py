@@ -27,6 +27,8 @@ _whatever_lasts = attrgetter(
     "gpu_memory_bytes",
     "mig_geometry",
     "mig_instances",
+    "gpu_resource",
+    "gpu_default",
 )
 
 

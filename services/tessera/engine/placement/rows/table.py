@@ -283,7 +283,7 @@ class Ranking:
 
     def _judge(self, row: int) -> int:
         node = self._table.at[row]
-        known = node.devices, node.taints, node.tolerated, node.gpus, node.gpu_model
+        known = node.devices, node.taints, node.tolerated, node.gpus, node.gpu_model, node.gpu_resource
         spared = self._spared.get(known)
         if spared is None:
             spared = self._spared[known] = count_spared(self.kind, node)
