@@ -31,6 +31,11 @@ NAMES_ITS_CARDS = frozenset({"visible-devices", "hami"})
 NAMES_NO_CARDS = frozenset({"whole", "shares", "plugin"})
 """Profiles under which nobody says which card a slot is: when there are fewer, only sums compare."""
 
+Isolation = Literal["none", "memory", "compute", "hardware"]
+"""What keeps a pod's part of a GPU from the others on it; `compute` limits memory as well."""
+SHARE_ISOLATION: dict[str, Isolation] = {"hami": "compute"}
+"""Of shares by device profile; under any other nothing is known to be enforced. An instance has hardware of its own."""
+
 GpuUuid = Annotated[str, StringConstraints(pattern=r"^GPU-[0-9A-Za-z-]{1,60}$")]
 GpuUuids = Annotated[
     tuple[GpuUuid, ...],

@@ -9,6 +9,7 @@ import pytest
 
 from tessera.binder.decide import hami
 from tessera.client.ledger.replay import verify
+from tessera.engine.explain.explanation import explain
 from tessera.testkit.checker import check
 from tessera.testkit.rules_checker import check_rules
 from tessera_local.cluster.machines.nodes import NodeRow, node_object
@@ -75,6 +76,16 @@ async def test_shares_and_whole_cards_lie_on_one_node_whose_cards_are_named(worl
         await world.submit(key, requester(**asked))
     first, second, third = world.state.nodes.get("node-a").gpu_uuids
     assert cards(world) == [first, first, f"{second},{third}"]
+
+
+@pytest.mark.parametrize(("asked", "said"), [({"gpu_milli": 600}, True), ({"gpus": 1}, False)], ids=["share", "whole"])
+async def test_explain_says_the_isolation_of_shares(world: World, asked: dict[str, int], said: bool) -> None:
+    has(world, gpus=1, device_profile="visible-devices")
+    await world.run(2)
+    job_id = await world.submit("a", requester(**asked))
+    found = explain(world.state, job_id, world.state.ts)
+    assert found is not None
+    assert ("Isolation of its shares (visible-devices): none." in found.sentences) == said
 
 
 async def test_instances_are_given_as_long_as_there_are_any_and_come_back(world: World) -> None:

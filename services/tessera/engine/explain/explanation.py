@@ -8,6 +8,7 @@ The first reason is the one that the committer would give now; the others would 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tessera.domain.devices.resources import WHOLE_GPU
 from tessera.domain.entities import RESTART, EndedJob, Job, RefusedWork, Run
 from tessera.domain.folding.spending import spent_budgets
 from tessera.domain.idle import idle_policy
@@ -40,6 +41,7 @@ from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import unreachable
 from tessera.engine.queueing.entry import over_limit
 from tessera.engine.queueing.readiness import no_place_in_line, not_in_line, quota_reason
+from tessera_schemas.cluster.devices import SHARE_ISOLATION
 from tessera_schemas.cluster.labels import say_it_is_off
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.units import format_age, format_memory, format_milli
@@ -354,6 +356,9 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
     nodes = sorted({placement.node for placement in run.places})
     places = "1 place" if len(run.places) == 1 else f"{len(run.places)} places"
     yield f"Attempt {job.attempt} holds {places}{f' on {name_some(nodes)}' if nodes else ''}."
+    shared = [state.nodes.get(each.node) for each in run.places if each.mig is None and 0 < each.gpu_milli < WHOLE_GPU]
+    profiles = sorted({node.device_profile for node in shared if node is not None})
+    yield from (f"Isolation of its shares ({each}): {SHARE_ISOLATION.get(each, 'none')}." for each in profiles)
     if run.queue in state.tree.removed:
         yield f"Queue {run.queue} was removed: what it holds is borrowed, and goes back to owners of quota who wait."
     if loan := describe_kept_loan(state, run):
