@@ -91,7 +91,7 @@ class Adoptions:
         if isinstance(size, Reason):
             return size
         pods = await self._volumes.placeable(group.namespace, self._marks.read(waiting, owner))
-        pods = pods if isinstance(pods, Reason) else await read_device_claims(self._owners, pods)
+        pods = pods if isinstance(pods, Reason) else await read_device_claims(self._owners, pods, group.namespace)
         return pods if isinstance(pods, Reason) else spec_of(group, pods, size, owner)
 
     def forget(self, group_id: str) -> None:

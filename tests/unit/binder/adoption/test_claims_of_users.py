@@ -5,7 +5,7 @@ from typing import Any
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, RUN_ANNOTATION
 from tessera_schemas.facts import CancelRequested
-from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
+from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, batch_job
 from tests.unit.binder.claim_builders import DRIVER, claim
 from tests.unit.binder.claim_worlds import claims, publish_devices
 
@@ -118,3 +118,28 @@ async def test_devices_of_pods_that_have_ended_lead_nobody_to_their_node() -> No
         (pod,) = world.owned("alone")
         assert not pod["spec"].get("nodeName")
         assert "still has the devices of pods that have ended" in world.condition(pod)["message"]
+
+
+async def test_a_suspended_job_with_a_claim_is_given_its_device_before_it_is_resumed() -> None:
+    async with AdoptionWorld(gpus=0) as world:
+        publish_devices(world)
+        await world.run(3)
+        make_claim(world)
+        world.core.create("jobs", NS, batch_job("train", gpus=0, suspend=True, resourceClaims=THE_CLAIM))
+        await world.run(25)
+        job, (pod,) = world.only("train"), world.owned("train")
+        assert job.phase == "running"
+        assert len(world.state.runs.get(job.run_id).placements[0].drawn) == 1
+        assert only_claim(world)["status"]["reservedFor"][0]["uid"] == pod["metadata"]["uid"]
+
+
+async def test_a_claim_that_several_pods_of_a_suspended_job_would_name_keeps_it_suspended() -> None:
+    async with AdoptionWorld(gpus=0) as world:
+        publish_devices(world)
+        await world.run(3)
+        make_claim(world)
+        world.core.create("jobs", NS, batch_job("train", pods=2, gpus=0, suspend=True, resourceClaims=THE_CLAIM))
+        await world.run(15)
+        assert not world.adopted("train")
+        assert world.job_object()["spec"]["suspend"] is True
+        assert "named by several pods of one gang" in str(world.events())

@@ -39,9 +39,9 @@ class ReadClaim:
     reach: tuple[Json, ...] | None = None
 
 
-def claim_sources(pod: Json) -> list[tuple[str, str, OwnerRef]]:
+def claim_sources(pod: Json, namespace: str) -> list[tuple[str, str, OwnerRef]]:
     """For each claim of a pod: its field, its name within the pod, and the template or claim that says what it asks."""
-    found, namespace = [], text(pod, "metadata", "namespace")
+    found = []
     for index, entry in enumerate(items(pod, "spec", "resourceClaims")):
         # The template, where there is one, and not the claim made of it: that is made some time after the pod, and a
         # gang whose pods come one by one would be another job each time.

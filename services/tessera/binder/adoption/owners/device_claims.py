@@ -19,18 +19,18 @@ from tessera_schemas.cluster.labels import has_ended
 from tessera_schemas.reasons import Code, Reason
 
 
-async def read_device_claims(owners: Owners, pods: Sequence[Json]) -> list[Json] | Reason:
+async def read_device_claims(owners: Owners, pods: Sequence[Json], namespace: str) -> list[Json] | Reason:
     """
-    The pods with what their claims ask for, or why they are not placed now.
+    The pods, or templates, of a namespace with what their claims ask for, or why they are not placed now.
 
     Raises ApiError (NotAllowed without the right to read claims), Transient.
     """
     uids = {text(pod, "metadata", "uid") for pod in pods}
-    named = [ref for pod in pods for _, _, ref in claim_sources(pod) if ref.kind == "ResourceClaim"]
+    named = [ref for pod in pods for _, _, ref in claim_sources(pod, namespace) if ref.kind == "ResourceClaim"]
     found: list[Json] = []
     for pod in pods:
         claims: list[ReadClaim] = []
-        for field, _, ref in claim_sources(pod):
+        for field, _, ref in claim_sources(pod, namespace):
             read = await _read_one(owners, field, ref, pod, uids)
             if isinstance(read, Reason):
                 return read
@@ -57,7 +57,7 @@ async def _read_one(owners: Owners, field: str, ref: OwnerRef, pod: Json, uids: 
     if not mapping(known, "status", "allocation") or is_own:
         return ReadClaim(mapping(known, "spec"))
     # Devices that are about to be given back would tie the pod to a node for nothing, and make it another job after.
-    if (users or run_of(known)) and not await _is_used_by_others(owners, users, pod):
+    if (users or run_of(known)) and not await _is_used_by_others(owners, users, pod, ref.namespace):
         return no(Code.CLAIM_NOT_READY, field, f"claim {ref.name} still has the devices of pods that have ended")
     # A node's label of its hostname is what kubelets set, and need not be the node's name.
     hosts = {name: await _host(owners, name) for name in nodes_named_by(known)}
@@ -65,7 +65,7 @@ async def _read_one(owners: Owners, field: str, ref: OwnerRef, pod: Json, uids: 
     return reach if isinstance(reach, Reason) else ReadClaim(mapping(known, "spec"), reach)
 
 
-async def _is_used_by_others(owners: Owners, users: Sequence[Json], pod: Json) -> bool:
+async def _is_used_by_others(owners: Owners, users: Sequence[Json], pod: Json, namespace: str) -> bool:
     """
     Whether a pod of another owner has the claim and has not ended.
 
@@ -75,8 +75,7 @@ async def _is_used_by_others(owners: Owners, users: Sequence[Json], pod: Json) -
     # One living pod is enough, and each look is a call: whoever has a claim with 256 users asks for few of them.
     own = controller_of(pod)
     for user in users:
-        namespace, name = text(pod, "metadata", "namespace"), text(user, "name")
-        other = await owners.look(OwnerRef("v1", "Pod", namespace, name, text(user, "uid")), fresh=True)
+        other = await owners.look(OwnerRef("v1", "Pod", namespace, text(user, "name"), text(user, "uid")), fresh=True)
         if other is None or has_ended(other) or text(other, "metadata", "uid") != text(user, "uid"):
             continue
         if own is None or controller_of(other) != own:

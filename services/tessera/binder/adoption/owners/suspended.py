@@ -9,12 +9,13 @@ from tessera.binder.adoption.decide.from_template import sets_of_suspended, spec
 from tessera.binder.adoption.decide.spec import Adoption
 from tessera.binder.adoption.decide.suspending import is_suspended
 from tessera.binder.adoption.decide.volumes import claim_names
+from tessera.binder.adoption.owners.device_claims import read_device_claims
 from tessera.binder.adoption.owners.known import Owners
 from tessera.binder.adoption.owners.watches import OwnerWatches
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.bounded import BoundedDict
 from tessera.binder.workloads.port import PodSet
-from tessera.binder.workloads.reading import mapping, text
+from tessera.binder.workloads.reading import items, mapping, text
 from tessera.binder.workloads.references import OwnerRef, ref_of
 from tessera.binder.workloads.registry import kind_of_object
 from tessera.kernel.kubernetes.informer import Delta
@@ -68,7 +69,7 @@ class Suspended:
         if sets is None or isinstance(sets, Reason):
             return sets
         classes = await self._owners.all_of("priorityclasses")
-        if any(claim_names(mapping(each.template, "spec")) or self._marks.are_on(each.template, job) for each in sets):
+        if any(_has_claims(each.template) or self._marks.are_on(each.template, job) for each in sets):
             return await self._looked_up(job, sets, classes)
         known = self._known.get(group_id)
         # Conditions are written all the time, by us as well: compared as a whole, each write of ours would lead to
@@ -83,11 +84,14 @@ class Suspended:
         """Claims change while their owner does not, and GPUs and configuration, too, so that nothing is remembered."""
         placeable = []
         for each in sets:
-            template = self._marks.read([each.template], owner)
-            found = await self._volumes.placeable(text(owner, "metadata", "namespace"), template)
+            # Twice where there will be several pods: a claim that one pod may name, its template may then not.
+            template = self._marks.read([each.template] * min(each.count, 2), owner)
+            namespace = text(owner, "metadata", "namespace")
+            found = await self._volumes.placeable(namespace, template)
+            found = found if isinstance(found, Reason) else await read_device_claims(self._owners, found, namespace)
             if isinstance(found, Reason):
                 return found
-            placeable.append(replace(each, template=found[0]))
+            placeable.append(replace(each, template=found[0]) if found else each)
         return spec_of_suspended(owner, placeable, classes)
 
     def owner(self, group_id: str) -> Json | None:
@@ -113,6 +117,11 @@ class Suspended:
 
     def _is_ours(self, template: Json) -> bool:
         return text(template, "spec", "schedulerName") == SCHEDULER_NAME and shard_of(template) == self._shard
+
+
+def _has_claims(template: Json) -> bool:
+    """Whether its pods have claims on volumes or devices, which change while their owner does not."""
+    return bool(claim_names(mapping(template, "spec")) or items(template, "spec", "resourceClaims"))
 
 
 def _asks_the_same(before: Json, now: Json) -> bool:
