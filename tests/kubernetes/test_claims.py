@@ -19,9 +19,10 @@ from tessera.kernel.tasks.task_group import run_beside
 from tessera.reclamation.absence.decide import uids_in_use
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.device_claims import DeviceChoice, DeviceToleration, DriverConfig
-from tessera_schemas.cluster.labels import CLAIMS_API, DELETE_PROTECTION, RUN_ANNOTATION, RUN_LABEL
+from tessera_schemas.cluster.labels import CLAIMS_API, DELETE_PROTECTION, GPU_RESOURCE, RUN_ANNOTATION, RUN_LABEL
 from tessera_schemas.job import Resources
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import EXTENDED_CLAIM
 from tests.builders import job_spec, placement, role
 from tests.kubernetes.control_plane import ControlPlane, wait_until
 from tests.kubernetes.deployed import deploy, let_in, token_of
@@ -57,7 +58,9 @@ def shared(plane: ControlPlane) -> ControlPlane:
         {"name": "shared", "allowMultipleAllocations": True, "capacity": memory},
     ]
     api.create(resource_slice(NODE, *devices))
-    api.create(stripped(device_class(CLASS, opaque({"of": "class"}))))
+    answering = stripped(device_class(CLASS, opaque({"of": "class"})))
+    answering["spec"]["extendedResourceName"] = GPU_RESOURCE
+    api.create(answering)
     return plane
 
 
@@ -194,6 +197,85 @@ async def test_shares_and_conditions_are_as_the_api_server_wants_them(shared: Co
     assert get(shared, "slow").get("status", {}) == {}
 
 
+async def test_what_a_pod_counts_on_is_a_claim_that_its_status_names_and_all_of_it_is_undone(
+    shared: ControlPlane, hands: PodClaims
+) -> None:
+    pod = add_counting_pod(shared, "counts-0", 2)
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/counts-0"
+    on_two = replace(PLACE, drawn=tuple(drawn(f"gpu-{at}", EXTENDED_CLAIM, GPU_RESOURCE) for at in range(2)))
+    for _ in range(2):  # the second time as by a binder that died before it bound
+        assert await hands.reserve(run(), on_two, pod) is None
+        pod = shared.api().get(path)
+        said = pod["status"]["extendedResourceClaimStatus"]
+        (name,) = claim_names_of(pod)
+        assert said["resourceClaimName"] == name
+        made = get(shared, name)
+        (request,) = made["spec"]["devices"]["requests"]
+        assert (request["exactly"]["deviceClassName"], request["exactly"]["count"]) == (CLASS, 2)
+        asked = {"containerName": "main", "resourceName": GPU_RESOURCE, "requestName": request["name"]}
+        assert said["requestMappings"] == [asked]
+        assert made["metadata"]["annotations"]["resource.kubernetes.io/extended-resource-claim"] == "true"
+        results = made["status"]["allocation"]["devices"]["results"]
+        assert [(one["request"], one["device"]) for one in results] == [
+            (request["name"], f"gpu-{at}") for at in range(2)
+        ]
+        assert users(made) == {pod["metadata"]["uid"]}
+    await hands.undo(NAMESPACE, (name,), pod["metadata"]["uid"], RUN)
+    assert "allocation" not in get(shared, name).get("status", {})
+    # The next attempt of a user's pod, on a node whose device plugin answers.
+    assert await hands.reserve(run(), replace(PLACE, drawn=()), pod) is None
+    assert "extendedResourceClaimStatus" not in shared.api().get(path)["status"]
+    wrong = replace(PLACE, drawn=on_two.drawn[:1])
+    refused = await hands.reserve(run(), wrong, pod)
+    assert isinstance(refused, Reason)
+    assert refused.detail == f"1 devices were chosen for 2 of {GPU_RESOURCE}"
+    shared.api().delete(path)
+    wait_until(lambda: get(shared, name) == {}, "the claim has gone with its pod")
+
+
+@pytest.mark.parametrize("calls", range(1, 5))
+async def test_whatever_call_a_binder_dies_before_the_next_one_goes_on_and_no_claim_has_devices_unnamed(
+    shared: ControlPlane, calls: int
+) -> None:
+    """Made, named, protected and allocated, in this order."""
+    name = f"dies-{calls}"
+    pod = add_counting_pod(shared, name, 1)
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}"
+    place = replace(PLACE, drawn=(drawn("gpu-0", EXTENDED_CLAIM, GPU_RESOURCE),))
+    async with hands_on(shared) as (claims, cluster):
+        left = calls
+
+        def dying(write: Any) -> Any:
+            async def call(*args: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise ConnectionError("dead")
+                return await write(*args)
+
+            return call
+
+        for write in ("create_object", "patch_object", "patch_status", "patch_pod_status"):
+            setattr(cluster, write, dying(getattr(cluster, write)))
+        if calls < 4:
+            with pytest.raises(ConnectionError):
+                await claims.reserve(run(), place, pod)
+        else:
+            assert await claims.reserve(run(), place, pod) is None
+    found = shared.api().get(path)
+    named = claim_names_of(found)
+    had = [one for one in owned(shared, found) if (one.get("status") or {}).get("allocation")]
+    assert len(owned(shared, found)) == 1
+    assert [one["metadata"]["name"] for one in had] == list(named if calls == 4 else ())
+    async with hands_on(shared) as (claims, _):
+        assert await claims.reserve(run(), place, found) is None
+        found = shared.api().get(path)
+        assert [one["metadata"]["name"] for one in owned(shared, found)] == list(claim_names_of(found))
+        await claims.undo(NAMESPACE, claim_names_of(found), found["metadata"]["uid"], RUN)
+    shared.api().delete(path)
+    wait_until(lambda: not owned(shared, found), "the claim has gone with its pod")
+
+
 async def test_the_right_of_the_whole_cluster_writes_no_claim_where_no_namespace_binds_the_role(
     shared: ControlPlane,
 ) -> None:
@@ -226,6 +308,21 @@ def add_pod(plane: ControlPlane, name: str, *claims: Json) -> Json:
     return plane.api().create(
         pod | {"spec": {"schedulerName": "tessera", "containers": [container], "resourceClaims": list(claims)}}
     )
+
+
+def add_counting_pod(plane: ControlPlane, name: str, gpus: int) -> Json:
+    """The same, of a pod that counts on GPUs."""
+    resources = {"limits": {GPU_RESOURCE: str(gpus)}}
+    container = {"name": "main", "image": "img", "resources": resources}
+    pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": meta(name) | {"labels": {RUN_LABEL: RUN}}}
+    return plane.api().create(pod | {"spec": {"schedulerName": "tessera", "containers": [container]}})
+
+
+def owned(plane: ControlPlane, pod: Json) -> list[Json]:
+    """The claims of a pod."""
+    there: list[Json] = plane.api().items(f"/apis/{CLAIMS_API}/namespaces/{NAMESPACE}/resourceclaims")
+    uid = pod["metadata"]["uid"]
+    return [one for one in there if uid in {owner["uid"] for owner in one["metadata"].get("ownerReferences", ())}]
 
 
 def path_of(name: str) -> str:

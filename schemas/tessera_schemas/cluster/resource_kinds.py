@@ -74,10 +74,15 @@ def requests(asked: CountedResources) -> dict[str, str]:
     return {kind.resource: kind.written(amount) for kind, amount in amounts if amount}
 
 
+CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""Before the name of a DeviceClass: the counted resource that each class answers, whatever else it says."""
+
+
 def is_device(name: str) -> bool:
     """Whether a resource of a node may be asked for as a further device: not Kubernetes' own, and no kind of GPU."""
     domain, slash, kind = name.partition("/")
     own = f".{domain}".endswith(".kubernetes.io") or domain.startswith("requests.")
+    own = own and not name.startswith(CLASS_PREFIX)
     return bool(slash) and not own and not (domain == "nvidia.com" and kind.startswith(("gpu", "mig-")))
 
 

@@ -483,7 +483,9 @@ class Runs:
         self._report_span("bind_pods", job, run, began)
 
     def _has_claims(self, job: Job, placement: Placement, uid: str) -> bool:
-        return bool(placement.drawn) or (job.adopted is not None and self._adopted.names_devices(uid))
+        if placement.drawn or job.adopted is None:
+            return bool(placement.drawn)
+        return self._adopted.names_devices(uid) or self._calls.may_name_claim(job)
 
     async def _prepare_volumes(self, job: Job, run: Run, todo: list[tuple[Placement, str]]) -> None:
         """All volumes first, since a pod that is bound without one holds its devices for nothing."""

@@ -10,20 +10,27 @@ from collections.abc import Mapping
 import structlog
 
 from tessera.binder.claims.decide.allocation import ClaimReservation, conflict
+from tessera.binder.claims.decide.extended import (
+    STATUS,
+    ExtendedClaim,
+    extended_claim,
+    is_extended,
+    named_extended_claim,
+)
 from tessera.binder.claims.decide.objects import claim_object, is_owned_by, named_claims, own_claims
 from tessera.binder.claims.decide.steps import Write, find_unready, next_joining, next_undo, next_write, uses_conditions
 from tessera.binder.claims.published import PublishedDevices
-from tessera.binder.workloads.reading import at, format_time, no, text
+from tessera.binder.workloads.reading import at, format_time, mapping, no, text
 from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Run
+from tessera.domain.storing.fast import replace
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Clock, Cluster
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.device_claims import DeviceClaim
 from tessera_schemas.cluster.labels import CLAIMS_API
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.placement import EXTENDED_CLAIM, Placement
 
 KIND = "ResourceClaim"
 WRITES_MAX = 8
@@ -41,13 +48,12 @@ class PodClaims:
     async def make(self, pod: Json, role: Role) -> Reason | None:
         """The objects of the pod's own claims, made now or by an earlier try. `pod` is as the cluster has it."""
         for claim in own_claims(role):
-            against = await self._make_one(pod, claim)
+            against = await self._make_one(pod, claim_object(pod, claim))
             if against is not None:
                 return against
         return None
 
-    async def _make_one(self, pod: Json, claim: DeviceClaim) -> Reason | None:
-        wanted = claim_object(pod, claim)
+    async def _make_one(self, pod: Json, wanted: Json) -> Reason | None:
         namespace, name = wanted["metadata"]["namespace"], wanted["metadata"]["name"]
         try:
             await self._cluster.create_object(namespace, wanted)
@@ -68,7 +74,14 @@ class PodClaims:
         A claim for which no device was chosen has its devices already. Raises Transient while a device is made ready,
         or a claim is still to be made.
         """
+        extended = await self._make_extended(placement, pod)
+        if isinstance(extended, Reason):
+            return extended
         objects = named_claims(pod)
+        if extended is not None:
+            own = tuple(one for one in placement.drawn if not is_extended(one))
+            placement = replace(placement, drawn=own + extended.drawn)
+            objects[EXTENDED_CLAIM] = extended.object["metadata"]["name"]
         strange = {one.claim for one in placement.drawn} - objects.keys()
         if strange:
             return no(Code.CLAIM_CONFLICT, "", f"pod {text(pod, 'metadata', 'name')} has no claim {min(strange)}")
@@ -86,6 +99,34 @@ class PodClaims:
         if waits:
             raise Transient(f"device {waits} is being made ready for pod {text(pod, 'metadata', 'name')}")
         return None
+
+    async def _make_extended(self, placement: Placement, pod: Json) -> ExtendedClaim | Reason | None:
+        """
+        The claim for what the pod counts on, made and named in the pod's status; None where nodes' plugins answer.
+
+        Named before it has devices: whoever undoes what a binder left behind finds in the pod which claims have any.
+        """
+        drawn = tuple(one for one in placement.drawn if is_extended(one))
+        if not drawn:
+            # An earlier attempt may have named one: under a device plugin the kubelet would wait for its devices.
+            if named_extended_claim(pod):
+                await self._name_extended(pod, None)
+            return None
+        self._published.check_synced()
+        extended = extended_claim(pod, drawn, self._published.classes())
+        if isinstance(extended, Reason):
+            return extended
+        against = await self._make_one(pod, extended.object)
+        if against is not None:
+            return against
+        if mapping(pod, "status", STATUS) != extended.status:
+            await self._name_extended(pod, extended.status)
+        return extended
+
+    async def _name_extended(self, pod: Json, status: Json | None) -> None:
+        meta = pod["metadata"]
+        patch = {"metadata": {"uid": meta["uid"]}, "status": {STATUS: status}}
+        await self._cluster.patch_pod_status(meta["namespace"], meta["name"], patch)
 
     async def _reserve_one(
         self, run: Run, placement: Placement, pod: Json, name: str, of_object: str, node: Node

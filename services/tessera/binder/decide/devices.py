@@ -50,6 +50,9 @@ def given(asked: Resources, placement: Placement, node: Node | None) -> Given:
         return Given(asked.extended, {VISIBLE: NONE_OF_THEM})
     if node is None:
         raise NoDevice(placement, "the node is gone")
+    # A class of the driver's answers for whole GPUs by their number, which the kubelet then takes from the pod's claim.
+    if node.device_profile == "dra" and placement.drawn and asked.gpus:
+        return Given(asked.extended | {GPU_RESOURCE: asked.gpus})
     if not serves(node.device_profile, asked.kind):
         raise NoDevice(placement, f"under profile {node.device_profile} there is no {asked.kind}")
     gpus = _GIVE[node.device_profile](asked, placement, node)

@@ -130,8 +130,11 @@ _READ: dict[str, Callable[[Metadata, Metadata, Metadata, int], Gpus]] = {
 
 
 def exclude_cut_cards(profile: str, others: Others) -> Others:
-    """Use by other pods, as the profile counts: whole cards beside those that are cut are none of ours."""
-    return others.model_copy(update={"gpus": 0}) if profile == "mig" else others
+    """
+    Use by other pods, as the profile counts: whole cards beside those that are cut are none of ours, and what drivers
+    publish is counted by claims.
+    """
+    return others.model_copy(update={"gpus": 0}) if profile in ("mig", "dra") else others
 
 
 def with_trouble(seen: NodeSeen, code: Code, detail: str) -> NodeSeen:

@@ -63,7 +63,7 @@ def _shared(cpu_milli: int, memory_bytes: int, gpus: int, devices: tuple[tuple[s
 SPEC = ("nodeName", "schedulerName", "subdomain", "activeDeadlineSeconds", "resourceClaims")
 STATUS = (
     *("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses"),
-    "resourceClaimStatuses",
+    *("resourceClaimStatuses", "extendedResourceClaimStatus"),
 )
 CONDITIONS = (DISRUPTED, READY_TO_START)
 NOT_OF_META = ("managedFields", "ownerReferences")

@@ -123,6 +123,11 @@ class Calls:
         if pod is not None:
             await self._not_refused(run, placement.rank, self._claims.reserve(run, placement, pod, node))
 
+    def may_name_claim(self, job: Job) -> bool:
+        """Whether an earlier attempt may have named a claim for what a pod counts on: users' pods outlive attempts."""
+        classes = (known for _, known in self._state.device_classes.items())
+        return job.adopted is not None and any(known.extended_resource for known in classes)
+
     async def _unbound(self, job: Job, run: Run, placement: Placement, uid: str) -> Json | None:
         """The pod as the cluster has it now; None where it is bound already."""
         self._check_ours(placement)

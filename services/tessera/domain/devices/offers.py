@@ -14,9 +14,7 @@ from pydantic_core import core_schema
 
 from tessera.domain.storing.fast import fast_init
 from tessera_schemas.cluster.device_layouts import DeviceCapacity, DeviceLayout, selectors_digest
-
-IMPLICIT = "deviceclass.resource.kubernetes.io/"
-"""Before the name of a class: the counted resource that each class answers, whatever it says."""
+from tessera_schemas.cluster.resource_kinds import CLASS_PREFIX
 
 ClassUse = tuple[str, int, int, int]
 """A class; its devices, those of them that claims have, if only in part, and those under a taint."""
@@ -151,7 +149,7 @@ class Offer:
     def _class_of(self) -> Mapping[str, str]:
         names = sorted(self.classes, reverse=True)
         said = {self.classes[name].extended_resource: name for name in names}
-        return {IMPLICIT + name: name for name in names} | {what: name for what, name in said.items() if what}
+        return {CLASS_PREFIX + name: name for name in names} | {what: name for what, name in said.items() if what}
 
     @cached_property
     def index_of(self) -> Mapping[tuple[str, str, str], int]:

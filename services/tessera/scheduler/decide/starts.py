@@ -1,7 +1,6 @@
 """Start what fits: first the jobs for which room was made, then each pool's line."""
 
 from tessera.domain.devices.claims import drawn_max
-from tessera.domain.devices.offers import IMPLICIT
 from tessera.domain.devices.resources import Need
 from tessera.domain.entities import RESTART, Earmark, Job
 from tessera.domain.state import State
@@ -27,6 +26,7 @@ from tessera.scheduler.decide.draft import Draft, record_waiting
 from tessera.scheduler.decide.reservations import OwnerPass, ReservingPass, is_restarting
 from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
 from tessera_schemas.cluster.labels import GPU_RESOURCE
+from tessera_schemas.cluster.resource_kinds import CLASS_PREFIX
 from tessera_schemas.ledger import Allocated, EarmarkEnded, Permitted
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM, PASSED_FROM
@@ -334,7 +334,7 @@ def most_bytes(state: State, job: Job, longest_name: int) -> int:
 def _counted(need: Need, answered: frozenset[str]) -> int:
     """Number of devices that one pod may have from classes for what it counts on."""
     counted = (*need.devices, (GPU_RESOURCE, need.gpus))
-    return sum(count for name, count in counted if name in answered or name.startswith(IMPLICIT))
+    return sum(count for name, count in counted if name in answered or name.startswith(CLASS_PREFIX))
 
 
 def _too_large(size: int) -> Reason | None:

@@ -13,6 +13,7 @@ from tessera_schemas.cluster.device_claims import (
 from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.cluster.device_layouts import DeviceCapacity, DeviceLayout, OfferedDevice, selectors_digest
 from tessera_schemas.cluster.labels import GPU_RESOURCE
+from tessera_schemas.cluster.resource_kinds import CLASS_PREFIX
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import Role
 from tessera_schemas.work.placement import EXTENDED_CLAIM, DrawnDevice
@@ -20,7 +21,6 @@ from tessera_schemas.work.placement import EXTENDED_CLAIM, DrawnDevice
 DEVICES_OF_A_CLAIM = 32
 ANY = 2**62
 """As many claims as like may have shares of a device."""
-IMPLICIT = "deviceclass.resource.kubernetes.io/"
 NodeAmounts = Counter[tuple[str, str]]
 """(node, what) to amount: drawn/<device> in claims, part/<device>|<capacity> in thousandths."""
 
@@ -112,7 +112,7 @@ class CheckedDevices:
         """The class that answers a counted resource on a node whose device plugin has none of it; "" for none."""
         driven = node.device_profile == "dra" if resource == GPU_RESOURCE else not node.extended.get(resource)
         names = [name for name, known in sorted(self.classes.items()) if known.extended_resource == resource]
-        named = resource.removeprefix(IMPLICIT)
+        named = resource.removeprefix(CLASS_PREFIX)
         names += [named] if named != resource and named in self.classes else []
         return names[0] if driven and node.offer.layout and names else ""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from tessera.binder.claims.decide.extended import named_extended_claim
 from tessera.binder.workloads.reading import items, mapping, text
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.device_claims import (
@@ -77,8 +78,9 @@ def named_claims(pod: Json) -> dict[str, str]:
 
 
 def claim_names_of(pod: Json) -> tuple[str, ...]:
-    """The claims of a pod that are there, each once."""
-    return tuple(dict.fromkeys(name for name in named_claims(pod).values() if name))
+    """The claims of a pod that are there, each once; the one for what it counts on is among them."""
+    named = (*named_claims(pod).values(), named_extended_claim(pod))
+    return tuple(dict.fromkeys(name for name in named if name))
 
 
 def format_milli(milli: int) -> str:
