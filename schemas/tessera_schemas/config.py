@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from tessera_schemas.base import Count, Name, Positive, Strict, later, printable
-from tessera_schemas.cluster.device_claims import OF_CLASS, GresClass
+from tessera_schemas.cluster.device_claims import OF_CLASS, DevicesOfClass, GresClass
 from tessera_schemas.cluster.device_vendors import GpuResource, ResourceName
 from tessera_schemas.cluster.devices import DeviceProfile
 from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue, Toleration
@@ -25,10 +25,6 @@ from tessera_schemas.work.tenant_shares import YEAR_SECONDS, FairShare
 from tessera_schemas.work.tenant_shares import Limits as Limits
 
 FLAVORS_MAX = 64
-DevicesOfClass = Annotated[
-    str, StringConstraints(max_length=259, pattern=rf"^{OF_CLASS}[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")
-]
-"""Devices of one DeviceClass as a resource that quotas count: `class:dra.net`."""
 
 
 class Tenant(Strict):
@@ -80,10 +76,7 @@ class Quota(Strict):
 
     resource: Annotated[
         Literal["cpu_milli", "memory_bytes", "gpu_milli"] | DevicesOfClass,
-        Field(
-            description="Resource counted; configuration files may also say gpus, cpu and memory. `class:NAME` counts "
-            "devices of that DeviceClass, as jobs claim them"
-        ),
+        Field(description="Resource counted (in files gpus, cpu, memory too); `class:NAME`: claimed devices of it"),
     ]
     nominal: Annotated[Count, Field(description="Nominal quota: amount promised to the queue; 0 beside a part")]
     flavor: Annotated[
@@ -212,10 +205,7 @@ class Pool(Strict):
     ] = later(())
     gpu_resource: Annotated[
         ResourceName | None,
-        Field(
-            description="GPUs that a job gets in this pool that names neither a GPU resource nor a model, and those of "
-            "a node that offers two kinds; null: nvidia.com/gpu"
-        ),
+        Field(description="GPUs of jobs without a GPU resource or model, and of nodes of two kinds; null: NVIDIA's"),
     ] = later(None)
 
 
@@ -447,7 +437,6 @@ class ConfigBody(Strict):
     budgets: Annotated[
         tuple[Budget, ...], Field(max_length=2_000, description="Monthly budgets of tenants, queues and projects")
     ] = later(())
-
     gres: Annotated[
         tuple[GresClass, ...], Field(max_length=256, description="Devices that Slurm's generic resources stand for")
     ] = later(())
@@ -466,8 +455,8 @@ def _repeated(body: ConfigBody) -> Iterator[str]:
         yield from (f"{kind}.{name}: is there twice" for name, count in counts.items() if count > 1)
     paths = Counter(mount.path for mount in body.mounts)
     yield from (f"mounts.{path}: is there twice" for path, count in paths.items() if count > 1)
-    resources = Counter(each.resource for each in body.gpu_resources)
-    yield from (f"gpu_resources.{name}: is there twice" for name, count in resources.items() if count > 1)
+    kinds = Counter(each.resource for each in body.gpu_resources)
+    yield from (f"gpu_resources.{name}: is there twice" for name, count in kinds.items() if count > 1)
     owners = Counter(budget.name for budget in body.budgets)
     yield from (f"budgets: {name} has two; say one" for name, count in owners.items() if count > 1)
     for queue in body.queues:

@@ -15,6 +15,10 @@ from tessera_schemas.cluster.device_layouts import ClassName, Expression, Milli,
 
 OF_CLASS = "class:"
 """Begins the resource of a quota of devices of one class: `class:dra.net`."""
+DevicesOfClass = Annotated[
+    str, StringConstraints(max_length=259, pattern=rf"^{OF_CLASS}[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")
+]
+"""Devices of one DeviceClass as a resource that quotas count: `class:dra.net`."""
 CLAIMS_MAX, REQUESTS_MAX, CHOICES_MAX, COUNT_MAX = 16, 32, 8, 32
 
 

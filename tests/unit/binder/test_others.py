@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tessera.binder.nodes import watching as watch_nodes
 from tessera.binder.nodes.others import Uses, reduced, summed, uses_of
-from tessera.domain.devices.resources import Node, is_as_seen
+from tessera.domain.devices.resources import Node
+from tessera.domain.devices.slots import is_as_seen
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import NodeSeen, Others
 from tests.builders import GIB

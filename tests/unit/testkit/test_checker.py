@@ -967,8 +967,8 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
     ("package", "most"),
     [
         (account_checker, 310),
-        (checker, 545),
-        (devices_checker, 150),
+        (checker, 560),
+        (devices_checker, 165),
         (events_checker, 160),
         (pays_checker, 130),
         (relations_checker, 145),

@@ -88,7 +88,7 @@ def node_seen(
                 {"key": t["key"], "value": t.get("value", ""), "effect": t["effect"]}
                 for t in node.get("spec", {}).get("taints", ())
             ),
-            others=exclude_cut_cards(profile, _of_kind(others, kind)),
+            others=exclude_cut_cards(profile, _counted_by(others, kind)),
             cordoned=cordoned,
             capacity=_more_than_allocatable(status),
             offer=offer,
@@ -114,7 +114,7 @@ def _further(capacity: Mapping[str, Any], kind: GpuResource) -> dict[str, int]:
     return {name: count for name, count in named if count or is_device(name)}
 
 
-def _of_kind(others: Others, kind: GpuResource) -> Others:
+def _counted_by(others: Others, kind: GpuResource) -> Others:
     """Use by other pods, of which GPUs of another vendor are counted by their name at first."""
     if kind is NVIDIA or not (others.gpus or kind.resource in others.devices):
         return others

@@ -58,6 +58,7 @@ def never_gpus(node: Node) -> FitFailure | None:
     offer = node.offer
     if offer is None or not (name := offer.class_for(GPU_RESOURCE)):
         return FitFailure.DEVICE_PROFILE
+    # Nobody has said yet what the class takes: the node may serve, and is no reason to refuse a job for good.
     found = offer.selected(name, ())
     if found is None or not offer.devices:
         return FitFailure.UNKNOWN_CLAIMS
@@ -80,6 +81,7 @@ def _is_published(node: Node, offer: Offer, name: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _extended_claims(offer: Offer, counted: tuple[tuple[str, int], ...]) -> tuple[ClaimNeed, ...]:
+    # Requests are called as their resources, so that the binder finds which container counts on which.
     asked = ((name, count, offer.class_for(name)) for name, count in counted)
     requests = tuple(RequestNeed(name, (ChoiceNeed("", of, count=count),)) for name, count, of in asked if of)
     return (ClaimNeed(EXTENDED_CLAIM, requests),) if requests else ()

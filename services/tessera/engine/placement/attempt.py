@@ -196,6 +196,7 @@ def place_by_trying(attempt: Attempt, bundle_sets: Sequence[BundleSet]) -> bool:
     besides their claims, or with claims that they share, are not tried.
     """
     pods = [(each, each.first + number) for each in bundle_sets for number in range(each.count)]
+    # The number of ways grows with each pod; a large gang is left to the places that are best pod by pod.
     if len(pods) > PODS_TRIED_MAX or not all(map(_has_only_claims, bundle_sets)):
         return False
     found = _Trials(attempt, pods).find(0)
@@ -226,6 +227,7 @@ class _Trials:
         if at == len(self._pods):
             return dict(self._there)
         pod, best = self._pods[at], self._best[self._pods[at][0]]
+        # Of equal pods each tries only what comes after the one before it: two of them exchanged are no other way.
         is_last = at + 1 == len(self._pods) or self._pods[at + 1][0] is not pod[0]
         tried = set[object]()
         for place in range(first, len(best)):
@@ -252,6 +254,7 @@ class _Trials:
 
 def _has_only_claims(bundles: BundleSet) -> bool:
     need = bundles.role.need
+    # Slots of GPUs are taken lowest first, whatever the claims draw: tried together they would be another search.
     plain = not (len(bundles.roles) > 1 or need.gpus or need.gpu_milli or need.mig_profile)
     return plain and not any(claim.object_name for claim in need.claims)
 

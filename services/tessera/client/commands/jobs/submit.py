@@ -24,6 +24,21 @@ from tessera_schemas.base import Json
 from tessera_schemas.commands import CancelJob, ReportCheckpoint
 
 DEFAULT_IMAGE = "python:3.12-slim"
+Devices = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CLASS[+CLASS][:COUNT]",
+        help="Devices of a DeviceClass (DRA) per replica: gpu.nvidia.com:1; pairs: gpu.nvidia.com+dra.net:4",
+    ),
+]
+Match = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ATTRIBUTE",
+        help="Attribute of which each pair of --device has one value, without pairs all devices: "
+        "resource.kubernetes.io/pcieRoot",
+    ),
+]
 
 
 @command
@@ -55,21 +70,8 @@ async def submit(
         list[str] | None,
         typer.Option(metavar="KEY[=VALUE][:EFFECT]", help="Taint that its pods bear; those of its GPUs anyway"),
     ] = None,
-    device: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CLASS[+CLASS][:COUNT]",
-            help="Devices of a DeviceClass (DRA) per replica: gpu.nvidia.com:1; pairs: gpu.nvidia.com+dra.net:4",
-        ),
-    ] = None,
-    match: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ATTRIBUTE",
-            help="Attribute of which each pair of --device has one value, without pairs all devices: "
-            "resource.kubernetes.io/pcieRoot",
-        ),
-    ] = None,
+    device: Devices = None,
+    match: Match = None,
     image: Annotated[str, typer.Option(help="Container image")] = DEFAULT_IMAGE,
     priority: Annotated[str | None, typer.Option(help="Priority class (default: normal)", show_default=False)] = None,
     project: Annotated[
