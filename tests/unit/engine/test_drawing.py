@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.domain.devices.offers import DeviceClass, Offer
-from tessera.domain.devices.resources import Node, empty_node
+from tessera.domain.devices.resources import Need, Node, empty_node
 from tessera.domain.storing.fast import replace
 from tessera.engine.claims.drawing import (
     Drawn,
@@ -19,6 +19,10 @@ from tessera.engine.claims.drawing import (
 )
 from tessera.engine.claims.shares import amounts_of
 from tessera.engine.claims.solving import Solver
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
+from tessera.engine.placement.fits import kind_of
+from tessera.engine.placement.rows.table import NodeTable
+from tessera.engine.scoring.protocol import BEST_FIT
 from tessera_schemas.cluster.device_layouts import DeviceCapacity
 from tests.builders import node_seen
 from tests.unit.engine.device_builders import (
@@ -78,6 +82,36 @@ def test_administrators_take_nothing() -> None:
     look = claim(choice(count=0, admin=True))
     assert [(each.index, each.admin) for each in drawn(free, look)] == [(0, True), (1, True)]
     assert count_sets(free, (look,), 40) == 40
+
+
+def test_of_many_nodes_only_the_one_that_changed_is_asked_again_for_room() -> None:
+    devices, counters = cut_gpus(2)
+    offered = offer(devices, counters, by_part(devices))
+    nodes = {f"n{at:03}": node(f"n{at:03}", offer=offered) for at in range(100)}
+    table = NodeTable(nodes, FeasibleNodes(nodes, BEST_FIT))
+    kind = kind_of((Need(0, 0, claims=(claim(choice("7g")),)),))
+    assert not table.misses(kind).any()
+    before = asked_for_room()
+    nodes["n042"] = replace(nodes["n042"], drawn=tuple((f"gpu.example.com/n042/gpu{at}-1g-0", ()) for at in (0, 1)))
+    table.changed("n042")
+    table.refresh()
+    assert table.misses(kind).nonzero()[0].tolist() == [42]
+    assert asked_for_room() - before == 1
+
+
+def asked_for_room() -> int:
+    """Number of questions so far of how many pods a node takes, whether the answer was known or not."""
+    known = count_sets.cache_info()
+    return known.hits + known.misses
+
+
+def test_what_is_free_of_a_node_is_made_once_until_it_changes() -> None:
+    offered = offer([device("a"), device("b")])
+    first = node("n1", offer=offered)
+    assert free_devices(first) is free_devices(first)
+    second = replace(first, drawn=(("gpu.example.com/n1/b", ()),))
+    assert free_devices(second) == FreeOffer(offered, taken=had(1))
+    assert free_devices(first) == FreeOffer(offered)
 
 
 def test_nodes_of_one_make_in_one_state_are_one_question() -> None:

@@ -6,23 +6,23 @@ The draw has the meaning of Kubernetes' allocator, which takes the first solutio
 """
 
 from collections import Counter
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 from tessera.domain.devices.claims import ChoiceNeed, ClaimNeed, RequestNeed
-from tessera.domain.devices.offers import Offer, Taken
+from tessera.domain.devices.offers import Offer
 from tessera.domain.devices.resources import Node
-from tessera.domain.storing.fast import fast_init, replace
+from tessera.domain.storing.fast import fast_init
 from tessera.engine.claims.solving import Shortage, Solution, Solver
 from tessera_schemas.work.placement import DrawnDevice
 
 NO_OFFER = Offer("")
 PODS_TOGETHER_MAX = 4
 """Equal pods of one node that are counted by drawing for all of them at once."""
+NODES_KEPT_MAX = 65_536
 
 
-@fast_init
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FreeOffer:
     """
     An offer with what hinders draws from it now; equal for nodes in equal states.
@@ -35,6 +35,19 @@ class FreeOffer:
     tainted: tuple[tuple[int, str, str, str], ...] = ()
     taken: tuple[tuple[int, tuple[tuple[str, int], ...]], ...] = ()
     incomplete: bool = False
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # Kept, since each answer that is remembered is looked up by it, for each node of a park.
+        return hash((self.offer, self.tainted, self.taken, self.incomplete))
+
+    @cached_property
+    def untaken(self) -> "FreeOffer":
+        """The offer with nothing taken, its taints standing."""
+        return replace(self, taken=())
 
 
 @fast_init
@@ -52,23 +65,32 @@ class Drawn:
     admin: bool = False
 
 
+_free_of: dict[str, tuple[Node, FreeOffer]] = {}
+"""By name, of each node as it was last asked about: asked again of the very same node, nothing is compared."""
+
+
 def free_devices(node: Node) -> FreeOffer:
     """The offer of a node and what hinders draws; devices that the offer does not have are left out."""
-    return _free(node.offer or NO_OFFER, node.name, node.tainted, node.drawn + node.drawn_by_others, bool(node.missing))
+    known = _free_of.get(node.name)
+    if known is not None and known[0] is node:
+        return known[1]
+    if len(_free_of) >= NODES_KEPT_MAX:
+        _free_of.clear()
+    found = _free(node)
+    _free_of[node.name] = node, found
+    return found
 
 
-@lru_cache(maxsize=16_384)
-def _free(
-    offer: Offer, node: str, tainted: tuple[tuple[str, str, str, str], ...], taken: Taken, incomplete: bool
-) -> FreeOffer:
+def _free(node: Node) -> FreeOffer:
+    offer = node.offer or NO_OFFER
     # By places and not by names: names have the node in them, and nodes in equal states would each be searched anew.
-    taints = ((offer.find(device, node), key, value, effect) for device, key, value, effect in tainted)
-    had = ((offer.find(device, node), part) for device, part in taken)
+    taints = ((offer.find(device, node.name), key, value, effect) for device, key, value, effect in node.tainted)
+    had = ((offer.find(device, node.name), part) for device, part in (*node.drawn, *node.drawn_by_others))
     return FreeOffer(
         offer,
         tuple(sorted((at, key, value, effect) for at, key, value, effect in taints if at is not None)),
         tuple(sorted((at, part) for at, part in had if at is not None)),
-        incomplete,
+        bool(node.missing),
     )
 
 
@@ -182,7 +204,7 @@ def why_never(devices: FreeOffer, claims: tuple[ClaimNeed, ...]) -> Shortage | N
     Taints stay, since whoever tainted a device takes the taint off, and no departure does. A search that was given up
     proves nothing.
     """
-    found = draw(replace(devices, taken=()), claims)
+    found = draw(devices.untaken, claims)
     if not isinstance(found, Shortage) or found.gave_up:
         return None
     # Every device that matches is asked for, and shared ones of which too little is left do not count among them: then

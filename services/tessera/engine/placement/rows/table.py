@@ -9,7 +9,7 @@ kind thinks of it.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from operator import attrgetter
 
 import numpy as np
@@ -38,6 +38,9 @@ NEAR = 8  # rankings of little less CPU that a new one looks at for one to begin
 WORD = 62  # bits
 NONE = (1 << 63) - 1
 """Cost of a row that has no room, or is left out."""
+
+UNKNOWN = -1
+"""Of a row, whether it has devices for claims: nobody has asked since its node changed."""
 
 PODS, CPU, MEMORY, WHOLE = range(4)
 MISSES = (
@@ -115,6 +118,7 @@ class NodeTable:
         self._stale = set[str]()
         self.changed = self._stale.add
         self._devices: dict[str, Ints] = {}
+        self._for_claims: dict[Hashable, NDArray[np.int8]] = {}
         self._suits: dict[object, Bools] = {}
         self._suited: dict[object, Ints] = {}
         self._rankings: dict[BundleKind, Ranking] = {}
@@ -128,6 +132,8 @@ class NodeTable:
             if row is None or node is None:
                 continue
             before, self.at[row] = self.at[row], node
+            for room in self._for_claims.values():
+                room[row] = UNKNOWN
             # Labels and conditions change more often than what is free: readers of the log need not look again then.
             if state_of(node) == state_of(before):
                 continue
@@ -203,10 +209,21 @@ class NodeTable:
         # Asked last, of rows that lack nothing else of their own: a search costs more than a comparison of columns, and
         # rows whose nodes are in equal states cost one search together.
         if need.claims or (self.any_offering and (need.gpus or need.devices)):
-            rows = self.suited_rows(kind)
-            open_rows = [row for row in rows[self.offering[rows]].tolist() if found[row] in (0, 7)]
-            found[[row for row in open_rows if not sets_of(need, self.at[row], 1)]] = 6
+            open_rows = self.suits(kind) & self.offering & ((found == 0) | (found == 7))
+            np.putmask(found, open_rows & (self._room_for(need, open_rows) == 0), 6)
         return found
+
+    def _room_for(self, need: Need, asked: Bools) -> NDArray[np.int8]:
+        """1 where devices for a pod's claims can be had, 0 where not; of the rows that are asked about."""
+        wanted = need.claims, need.gpus, need.devices
+        room = self._for_claims.get(wanted)
+        if room is None:
+            if len(self._for_claims) * len(self.names) > COSTS_MAX:
+                self._for_claims.clear()
+            room = self._for_claims[wanted] = np.full(len(self.names), UNKNOWN, np.int8)
+        for row in np.flatnonzero(asked & (room == UNKNOWN)).tolist():
+            room[row] = sets_of(need, self.at[row], 1)
+        return room
 
     def ranking(self, kind: BundleKind) -> "Ranking":
         """The ranking for a kind, as the nodes are now."""
