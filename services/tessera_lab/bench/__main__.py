@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 
+from tessera_lab.bench.alone.devices import devices
 from tessera_lab.bench.alone.ended import ended_jobs
 from tessera_lab.bench.alone.explain import explaining
 from tessera_lab.bench.alone.fold import fold
@@ -47,9 +48,10 @@ BENCHES: dict[str, Bench] = {
     "many-jobs": lambda asked: many_jobs(asked.many, asked.rounds, asked.nodes),
     "restore": lambda asked: restore(asked.many, asked.rounds, asked.nodes),
     "ended": lambda asked: ended_jobs(asked.ended),
+    "devices": lambda asked: devices(asked.rounds, asked.parked),
 }
 
-LONG = ("flood", "kinds", "orders", "live-kinds", "many-jobs", "restore", "ended")
+LONG = ("flood", "kinds", "orders", "live-kinds", "many-jobs", "restore", "ended", "devices")
 USUAL = [name for name in BENCHES if name not in LONG]
 """The others take minutes: they are asked for by name."""
 
@@ -67,6 +69,7 @@ def main() -> None:
     parser.add_argument("--ended", type=int, default=1_000_000, help="jobs that live and end in the row of that name")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--nodes", type=int, default=40, help="nodes of the simulated cluster, eight GPUs each")
+    parser.add_argument("--parked", type=int, default=1000, help="nodes of eight GPUs with instances, in devices")
     parser.add_argument("--layout", choices=LAYOUTS, default=SEPARATE, help="which services share a process")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     asked = parser.parse_args()
