@@ -26,7 +26,7 @@ from tessera_schemas.work.placement import EXTENDED_CLAIM
 from tests.builders import job_spec, placement, role
 from tests.kubernetes.control_plane import ControlPlane, wait_until
 from tests.kubernetes.deployed import deploy, let_in, token_of
-from tests.unit.binder.binder_builders import RUN, run
+from tests.unit.binder.binder_builders import RUN, node, run
 from tests.unit.binder.claim_builders import (
     CLASS,
     DRIVER,
@@ -41,6 +41,7 @@ from tests.unit.binder.claim_builders import (
 
 NAMESPACE = "lab"
 NODE = "node-a"
+ON = replace(node(), name=NODE)
 PLACE = replace(placement(devices=(), gpu_milli=0), drawn=(drawn(),))
 
 
@@ -97,7 +98,7 @@ async def test_a_pods_own_claim_is_made_reserved_and_goes_with_the_pod(shared: C
     worker = role(gpus=0).model_copy(update={"resources": Resources(cpu_milli=1, memory_bytes=1, claims=(asked,))})
     for _ in range(2):  # the second time as by a binder that died before it said so
         assert await hands.make(pod, worker) is None
-        assert await hands.reserve(run(job_spec(worker)), PLACE, pod) is None
+        assert await hands.reserve(run(job_spec(worker)), PLACE, pod, ON) is None
     made = get(shared, "own-0-gpu")
     assert made["metadata"]["finalizers"] == [DELETE_PROTECTION]
     assert made["metadata"]["labels"][RUN_LABEL] == RUN
@@ -110,7 +111,7 @@ async def test_a_pods_own_claim_is_made_reserved_and_goes_with_the_pod(shared: C
         {"of": "claim"},
     ]
     assert allocation["allocationTimestamp"]
-    assert uids_in_use([made]) == {pod["metadata"]["uid"]}
+    assert uids_in_use(replace(run(), uids=(pod["metadata"]["uid"],)), [made]) == {pod["metadata"]["uid"]}
     shared.api().delete(f"/api/v1/namespaces/{NAMESPACE}/pods/own-0")
     wait_until(lambda: get(shared, "own-0-gpu") == {}, "the claim has gone with its pod")
 
@@ -126,7 +127,7 @@ async def test_a_claim_of_a_template_is_reserved_and_all_of_it_is_undone(
     pod = shared.api().get(path)
     (name,) = claim_names_of(pod)
     before = get(shared, name)
-    assert await hands.reserve(run(), PLACE, pod) is None
+    assert await hands.reserve(run(), PLACE, pod, ON) is None
     assert get(shared, name)["metadata"]["annotations"][RUN_ANNOTATION] == RUN
     for _ in range(2):
         await hands.undo(NAMESPACE, (name,), pod["metadata"]["uid"], RUN)
@@ -134,7 +135,7 @@ async def test_a_claim_of_a_template_is_reserved_and_all_of_it_is_undone(
         assert after.get("status", {}) == before.get("status", {}) == {}
         assert "finalizers" not in after["metadata"]
         assert RUN_ANNOTATION not in after["metadata"].get("annotations", {})
-    assert await hands.reserve(run(), PLACE, pod) is None  # by the next attempt
+    assert await hands.reserve(run(), PLACE, pod, ON) is None  # by the next attempt
     shared.api().delete(path)
     wait_until(lambda: get(shared, name) == {}, "the claim has gone with its pod")
 
@@ -146,20 +147,21 @@ async def test_a_device_of_another_scheduler_is_a_conflict_and_what_it_allocated
     shared.api().create(stripped(claim("ours")))
     pod = add_pod(shared, "late-0", {"name": "gpu", "resourceClaimName": "ours"})
     on_one = replace(PLACE, drawn=(drawn("gpu-1"),))
-    against = await hands.reserve(run(), on_one, pod)
+    against = await hands.reserve(run(), on_one, pod, ON)
     while against is None:  # until the watch shows theirs
         await hands.undo(NAMESPACE, ("ours",), pod["metadata"]["uid"], RUN)
         await asyncio.sleep(0.1)
-        against = await hands.reserve(run(), on_one, pod)
+        against = await hands.reserve(run(), on_one, pod, ON)
     assert isinstance(against, Reason)
     assert against.code is Code.CLAIM_CONFLICT
     assert "gpu-1 is claim lab/theirs's" in against.detail
     with_theirs = add_pod(shared, "late-1", {"name": "gpu", "resourceClaimName": "theirs"})
-    refused = await hands.reserve(run(), PLACE, with_theirs)
+    refused = await hands.reserve(run(), PLACE, with_theirs, ON)
     assert isinstance(refused, Reason)
     assert "it was allocated meanwhile and has gpu.example.com/node-a/gpu-1" in refused.detail
     await hands.undo(NAMESPACE, ("theirs",), with_theirs["metadata"]["uid"], RUN)
     assert get(shared, "theirs")["status"]["allocation"]
+    shared.api().patch(f"{path_of('theirs')}/status", {"status": {"allocation": None, "reservedFor": None}})
 
 
 async def test_pods_of_a_gang_share_a_claim_at_once_and_leave_it_one_by_one(
@@ -167,7 +169,7 @@ async def test_pods_of_a_gang_share_a_claim_at_once_and_leave_it_one_by_one(
 ) -> None:
     shared.api().create(stripped(claim("of-all")))
     pods = [add_pod(shared, f"gang-{rank}", {"name": "gpu", "resourceClaimName": "of-all"}) for rank in range(4)]
-    assert await asyncio.gather(*(hands.reserve(run(), PLACE, pod) for pod in pods)) == [None] * 4
+    assert await asyncio.gather(*(hands.reserve(run(), PLACE, pod, ON) for pod in pods)) == [None] * 4
     uids = [pod["metadata"]["uid"] for pod in pods]
     assert users(get(shared, "of-all")) == set(uids)
     for uid in uids[:3]:
@@ -182,7 +184,7 @@ async def test_shares_and_conditions_are_as_the_api_server_wants_them(shared: Co
     shared.api().create(stripped(claim("part")))
     part = add_pod(shared, "part-0", {"name": "gpu", "resourceClaimName": "part"})
     share = drawn("shared", capacity=(("memory", 2**33 * 1000),))
-    assert await hands.reserve(run(), replace(PLACE, drawn=(share,)), part) is None
+    assert await hands.reserve(run(), replace(PLACE, drawn=(share,)), part, ON) is None
     (result,) = get(shared, "part")["status"]["allocation"]["devices"]["results"]
     assert (len(result["shareID"]), result["consumedCapacity"]) == (36, {"memory": str(2**33)})
 
@@ -190,9 +192,9 @@ async def test_shares_and_conditions_are_as_the_api_server_wants_them(shared: Co
     slow = add_pod(shared, "slow-0", {"name": "gpu", "resourceClaimName": "slow"})
     on_slow = replace(PLACE, drawn=(drawn("slow"),))
     with pytest.raises(Transient, match=r"gpu\.example\.com/node-a/slow is being made ready"):
-        await hands.reserve(run(), on_slow, slow)
+        await hands.reserve(run(), on_slow, slow, ON)
     say(shared, "slow", "up")
-    assert await hands.reserve(run(), on_slow, slow) is None
+    assert await hands.reserve(run(), on_slow, slow, ON) is None
     await hands.undo(NAMESPACE, ("slow",), slow["metadata"]["uid"], RUN)
     assert get(shared, "slow").get("status", {}) == {}
 
@@ -204,7 +206,7 @@ async def test_what_a_pod_counts_on_is_a_claim_that_its_status_names_and_all_of_
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/counts-0"
     on_two = replace(PLACE, drawn=tuple(drawn(f"gpu-{at}", EXTENDED_CLAIM, GPU_RESOURCE) for at in range(2)))
     for _ in range(2):  # the second time as by a binder that died before it bound
-        assert await hands.reserve(run(), on_two, pod) is None
+        assert await hands.reserve(run(), on_two, pod, ON) is None
         pod = shared.api().get(path)
         said = pod["status"]["extendedResourceClaimStatus"]
         (name,) = claim_names_of(pod)
@@ -223,10 +225,10 @@ async def test_what_a_pod_counts_on_is_a_claim_that_its_status_names_and_all_of_
     await hands.undo(NAMESPACE, (name,), pod["metadata"]["uid"], RUN)
     assert "allocation" not in get(shared, name).get("status", {})
     # The next attempt of a user's pod, on a node whose device plugin answers.
-    assert await hands.reserve(run(), replace(PLACE, drawn=()), pod) is None
+    assert await hands.reserve(run(), replace(PLACE, drawn=()), pod, ON) is None
     assert "extendedResourceClaimStatus" not in shared.api().get(path)["status"]
     wrong = replace(PLACE, drawn=on_two.drawn[:1])
-    refused = await hands.reserve(run(), wrong, pod)
+    refused = await hands.reserve(run(), wrong, pod, ON)
     assert isinstance(refused, Reason)
     assert refused.detail == f"1 devices were chosen for 2 of {GPU_RESOURCE}"
     shared.api().delete(path)
@@ -259,16 +261,16 @@ async def test_whatever_call_a_binder_dies_before_the_next_one_goes_on_and_no_cl
             setattr(cluster, write, dying(getattr(cluster, write)))
         if calls < 4:
             with pytest.raises(ConnectionError):
-                await claims.reserve(run(), place, pod)
+                await claims.reserve(run(), place, pod, ON)
         else:
-            assert await claims.reserve(run(), place, pod) is None
+            assert await claims.reserve(run(), place, pod, ON) is None
     found = shared.api().get(path)
     named = claim_names_of(found)
     had = [one for one in owned(shared, found) if (one.get("status") or {}).get("allocation")]
     assert len(owned(shared, found)) == 1
     assert [one["metadata"]["name"] for one in had] == list(named if calls == 4 else ())
     async with hands_on(shared) as (claims, _):
-        assert await claims.reserve(run(), place, found) is None
+        assert await claims.reserve(run(), place, found, ON) is None
         found = shared.api().get(path)
         assert [one["metadata"]["name"] for one in owned(shared, found)] == list(claim_names_of(found))
         await claims.undo(NAMESPACE, claim_names_of(found), found["metadata"]["uid"], RUN)

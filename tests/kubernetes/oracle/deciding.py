@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.binder.adoption.decide.device_claims import with_claims
+from tessera.binder.adoption.decide.device_claims import ReadClaim, with_claims
 from tessera.binder.adoption.decide.ranks import ranked
 from tessera.binder.claims.decide.allocation import AllocatedDevice, ClaimReservation, allocation_of
 from tessera.binder.decide.nodes import node_seen
@@ -63,7 +63,7 @@ class Deciding:
         pods, books, roles = self._objects.gangs(), Committed(), dict[str, list[Role]]()
         ranks: dict[str, list[tuple[Role, Json]]] = {}
         for gang in gangs:
-            read = ranked([with_claims(pod, self._objects.specs_of(pod)) for pod in pods[gang]])
+            read = ranked([with_claims(pod, list(map(ReadClaim, self._objects.specs_of(pod)))) for pod in pods[gang]])
             if isinstance(read, Reason):
                 self.refused.append(Refused(gang, read))
                 continue
