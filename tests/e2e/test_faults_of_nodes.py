@@ -87,6 +87,8 @@ async def test_a_cordon_of_all_nodes_and_plugins_that_are_away_stop_nothing_that
         await order(live, fault="node_cordoned", node=node, cordoned=True)
     for node in nodes:
         await order(live, fault="device_plugins", node=node, there=False)
+    # A job that is placed before the ledger has heard of it is refused by its node, and rightly tried again.
+    await live.until(lambda state: all(node.cordoned for node in state.nodes.values()), "all nodes are cordoned")
     later = await live.submit(job("later", gpus=1))
     await asyncio.sleep(8)
     assert [live.state.jobs.get(each.job_id).attempt for each in done] == [1, 1]  # type: ignore[union-attr]
