@@ -171,21 +171,26 @@ def say(world: World, condition: str) -> None:
     world.core.patch("resourceclaims", "lab", there["metadata"]["name"], {"status": {"devices": [told]}}, "status")
 
 
+async def check_conflict(world: World, device: str, why: str) -> None:
+    """A job whose claim meets that of others, which has the device, is told why, and runs once they give it back."""
+    others = protected(claim("others"))
+    result = {"request": "one", "driver": "gpu.example.com", "pool": "node-a", "device": device}
+    others["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [{"uid": "x"}]}
+    world.core.create("resourceclaims", "lab", others)
+    fact = admitted("k1", with_claims())
+    await world.commit(fact)
+    await world.run(5)
+    failed = world.said("bind_failed")[0]
+    assert failed.reason.code is Code.CLAIM_CONFLICT
+    assert failed.reason.detail.endswith(why)
+    world.core.patch("resourceclaims", "lab", "others", {"status": {"allocation": None}}, "status")
+    await world.run(30)
+    assert world.job(fact.job_id).phase == "running"
+
+
 async def test_a_device_that_another_claim_has_is_a_fact_and_a_retry() -> None:
     async with world_of_devices() as world:
-        others = protected(claim("others"))
-        result = {"request": "one", "driver": "gpu.example.com", "pool": "node-a", "device": "gpu-0"}
-        others["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [{"uid": "x"}]}
-        world.core.create("resourceclaims", "lab", others)
-        fact = admitted("k1", with_claims())
-        await world.commit(fact)
-        await world.run(5)
-        failed = world.said("bind_failed")[0]
-        assert failed.reason.code is Code.CLAIM_CONFLICT
-        assert f"device {GPU} is claim lab/others's" in failed.reason.detail
-        world.core.patch("resourceclaims", "lab", "others", {"status": {"allocation": None}}, "status")
-        await world.run(30)
-        assert world.job(fact.job_id).phase == "running"
+        await check_conflict(world, "gpu-0", f"device {GPU} is claim lab/others's")
 
 
 async def test_a_counter_that_another_claim_has_is_a_fact_and_a_retry() -> None:
@@ -198,19 +203,7 @@ async def test_a_counter_that_another_claim_has_is_a_fact_and_a_retry() -> None:
         newer = {"devices": [*spec["devices"], whole], "sharedCounters": counters}
         world.core.patch("resourceslices", "", world.core.list("resourceslices")[0][0].meta["name"], {"spec": newer})
         await world.run(3)
-        others = protected(claim("others"))
-        result = {"request": "one", "driver": "gpu.example.com", "pool": "node-a", "device": "card"}
-        others["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [{"uid": "x"}]}
-        world.core.create("resourceclaims", "lab", others)
-        fact = admitted("k1", with_claims())
-        await world.commit(fact)
-        await world.run(5)
-        failed = world.said("bind_failed")[0]
-        assert failed.reason.code is Code.CLAIM_CONFLICT
-        assert failed.reason.detail.endswith("ports of card is claim lab/others's")
-        world.core.patch("resourceclaims", "lab", "others", {"status": {"allocation": None}}, "status")
-        await world.run(30)
-        assert world.job(fact.job_id).phase == "running"
+        await check_conflict(world, "card", "ports of card is claim lab/others's")
 
 
 async def test_a_claim_that_changed_under_the_write_is_read_again() -> None:
