@@ -76,7 +76,7 @@ class Quota(Strict):
 
     resource: Annotated[
         Literal["cpu_milli", "memory_bytes", "gpu_milli"] | DevicesOfClass,
-        Field(description="Resource counted (in files gpus, cpu, memory too); `class:NAME`: claimed devices of it"),
+        Field(description="Resource counted (in files gpus, cpu, memory too); `class:NAME`: devices of a class"),
     ]
     nominal: Annotated[Count, Field(description="Nominal quota: amount promised to the queue; 0 beside a part")]
     flavor: Annotated[
