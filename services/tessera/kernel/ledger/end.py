@@ -25,6 +25,7 @@ import structlog
 from pydantic import ValidationError
 
 from tessera.kernel.errors import InvariantViolation, KernelError
+from tessera.kernel.ledger.shard import lost_end, written_again
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import gather_all
 from tessera_schemas import subjects
@@ -104,9 +105,9 @@ class LedgerEnd:
         try:
             tail = await self._ports.ledger.tail()  # after the witnesses, or it would only be younger than they are
             end = 0 if tail is None else tail.seq
-            found = [one for one in seen if one is not None]
-            found.append(Witness("this process", self._seen.n))
-            wrong = _lost_end(max(found, key=lambda witness: witness.n), end) or await self._written_again()
+            found = [*(one for one in seen if one is not None), Witness("this process", self._seen.n)]
+            newest = max(found, key=lambda witness: witness.n)
+            wrong = lost_end(end, newest.name, newest.n) if newest.n > end else await self._written_again()
             if not wrong and tail is not None and self._looks_at_facts:
                 wrong = await self._facts_anew(int(orjson.loads(tail.data).get("facts_upto", 0)))
             if not wrong and tail is not None:
@@ -137,11 +138,7 @@ class LedgerEnd:
         stored = await self._ports.ledger.read(known.n) if known is not None and known.n else None
         if known is None or stored is None or (chain := chain_after(stored.data)) == known.chain:
             return ""
-        return (
-            f"the ledger up to record {known.n} hashes to {chain}, but {whose} that hashes to {known.chain}: the "
-            "ledger was written again, or is another shard's; stop all services of the shard, see which of the two was "
-            "changed, and restore it"
-        )
+        return written_again(known, chain, whose)
 
     async def _ask(self, name: str) -> Witness | None:
         try:
@@ -161,15 +158,6 @@ class LedgerEnd:
     async def _orders(self) -> int:
         found = await self._ports.bus.last_all(subjects.stream("ORDERS", self._shard), f"order.{self._shard}.*")
         return max((basis_of(message.data) for message in found), default=0)
-
-
-def _lost_end(newest: Witness, end: int) -> str:
-    if newest.n <= end:
-        return ""
-    return (
-        f"the ledger ends at {end}, but {newest.name} of this shard knows record {newest.n}: it lost its end, or "
-        "was restored from an older copy; stop all services of the shard and restore the newest copy of its stream"
-    )
 
 
 def basis_of(data: bytes) -> int:

@@ -19,7 +19,7 @@ from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.snapshots import read_snapshot
 from tessera.kernel.ports import Bus, Ledger, Message
 from tessera_schemas.ledger import LEDGER_MESSAGE, Checkpoint, LedgerMessage
-from tessera_schemas.shard.ledger_form import chain_after
+from tessera_schemas.shard.ledger_form import Head, chain_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,9 @@ class Shard:
         tail = await ledger.tail(to_append=True)
         head = 0 if tail is None else tail.seq
         if head < self.state.n:
-            raise InvariantViolation(
-                f"the ledger ends at {head}, but its record {self.state.n} was seen: a tail is lost"
-            )
-        if head == self.state.n and tail is not None and chain_after(tail.data) != self.state.chain:
-            raise InvariantViolation(f"record {head} is not the one that was seen: the ledger was written again")
+            raise InvariantViolation(lost_end(head, "this process", self.state.n))
+        if tail is not None and head == self.state.n and (chain := chain_after(tail.data)) != self.state.chain:
+            raise InvariantViolation(written_again(Head(head, self.state.chain), chain, "this process folded one"))
         return head
 
     async def catch_up(self, ledger: Ledger, notice: Callable[[Entry], object] = lambda entry: None) -> None:
@@ -90,6 +88,22 @@ class Shard:
                     await SystemClock().sleep(0)
         finally:
             await source.close()
+
+
+def lost_end(end: int, who: str, known: int) -> str:
+    """Fault and remedy of a ledger that ends at `end`, of which `who` knows record `known`."""
+    return (
+        f"the ledger ends at {end}, but {who} of this shard knows record {known}: it lost its end, or was "
+        "restored from an older copy; stop all services of the shard and restore the newest copy of its stream"
+    )
+
+
+def written_again(known: Head, chain: str, whose: str) -> str:
+    """Fault and remedy of a ledger that hashes to `chain` up to record `known.n`, where `whose` knew another one."""
+    return (
+        f"the ledger up to record {known.n} hashes to {chain}, but {whose} hashing to {known.chain}: the ledger was "
+        "written again, or is another shard's; stop all services of the shard, see which was changed, and restore it"
+    )
 
 
 async def restore(bus: Bus, ledger: Ledger, shard: str) -> Shard:
