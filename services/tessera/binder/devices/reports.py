@@ -130,8 +130,12 @@ class DeviceReports:
     async def _follow_classes(self) -> None:
         while True:
             deltas: list[Delta] = await self._classes.next()
-            for delta in deltas:
-                self.worklist.name(_CLASS + delta.object["metadata"]["name"])
+            # Of several that answer one resource another may be the newest now.
+            for name in [*self._class_names(), *(delta.object["metadata"]["name"] for delta in deltas)]:
+                self.worklist.name(_CLASS + name)
+
+    def _class_names(self) -> list[str]:
+        return [one["metadata"]["name"] for one in self._classes.objects.values()]
 
     async def _resync(self, every_seconds: float) -> None:
         """Look at everything again: layouts that the ledger forgot, classes that went, jobs that were read late."""
@@ -142,8 +146,9 @@ class DeviceReports:
             for at in range(0, len(jobs), 100 * LOOKED_AT_ONCE):
                 self._want(jobs[at : at + 100 * LOOKED_AT_ONCE])
                 await self._clock.sleep(0)
-            there = [one["metadata"]["name"] for one in self._classes.objects.values()]
-            for name in dict.fromkeys([*there, *(name for name, _ in self._state.device_classes.items())]):
+            for name in dict.fromkeys(
+                [*self._class_names(), *(name for name, _ in self._state.device_classes.items())]
+            ):
                 self.worklist.name(_CLASS + name)
             self._name_layouts()
 
@@ -179,6 +184,10 @@ class DeviceReports:
         except (ValidationError, TypeError, KeyError, AttributeError) as error:
             log.warning("device_class_not_readable", name=name, error=str(error)[:300])
             return
+        if seen.extended_resource and name != class_that_answers(
+            seen.extended_resource, self._classes.objects.values()
+        ):
+            seen = seen.model_copy(update={"extended_resource": ""})
         now = None if seen.gone else DeviceClass(name, seen.selectors, seen.extended_resource)
         if known != now:
             await self._facts.publish(seen)
@@ -232,3 +241,11 @@ def read_class(name: str, found: Json) -> ClassSeen:
         selectors=tuple(each["cel"]["expression"] for each in spec.get("selectors") or ()),
         extended_resource=spec.get("extendedResourceName") or "",
     )
+
+
+def class_that_answers(resource: str, classes: Iterable[Json]) -> str:
+    """The class that answers a counted resource for Kubernetes: of several the newest, then the first by name."""
+    named = [one for one in classes if (one.get("spec") or {}).get("extendedResourceName") == resource]
+    by_name = sorted(str(one["metadata"]["name"]) for one in named)
+    made = {one["metadata"]["name"]: str(one["metadata"].get("creationTimestamp") or "") for one in named}
+    return max(by_name, key=lambda name: made[name], default="")

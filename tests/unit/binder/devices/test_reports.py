@@ -102,6 +102,23 @@ async def test_what_classes_select_is_a_fact_and_a_changed_class_selects_anew(wo
     assert "no DeviceClass" in node(world).offer.selected("all", ()).error
 
 
+async def test_of_several_classes_for_one_resource_the_newest_answers(world: World) -> None:
+    async def answers_with(*names: str) -> str:
+        for name in names:
+            spec = {"extendedResourceName": "example.com/gpu", "selectors": []}
+            world.core.create("deviceclasses", "", {"metadata": {"name": name}, "spec": spec})
+        await world.run(ROUND)
+        return node(world).offer.class_for("example.com/gpu")
+
+    publish(world)
+    assert await answers_with("b-old") == "b-old"
+    assert await answers_with("d-as-new", "c-new") == "c-new"
+    for name in ("c-new", "d-as-new"):
+        world.core.delete("deviceclasses", "", name)
+    assert await answers_with() == "b-old"
+    assert await answers_with("a-new") == "a-new"
+
+
 async def test_a_pool_that_is_not_complete_is_missing_until_it_is(world: World) -> None:
     publish(world, generation=2, count=2)
     await world.run(ROUND)
