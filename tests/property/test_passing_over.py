@@ -8,13 +8,14 @@ import pytest
 from tessera.domain.entities import Job
 from tessera.domain.work.phases import Phase
 from tessera.engine.placement.gangs import FreeCapacity
+from tessera.engine.queueing.allocation_size import ALLOCATION_BYTES_MAX, Longest, most_bytes
 from tessera.engine.queueing.readiness import quota_reason
 from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.scheduler import decide as module
 from tessera.scheduler.decide.draft import Draft
 from tessera.scheduler.decide.reservations import ReservingPass
-from tessera.scheduler.decide.starts import ALLOCATION_BYTES_MAX, PODS_PER_MESSAGE, allocation_bytes
+from tessera.scheduler.decide.starts import PODS_PER_MESSAGE
 from tessera_schemas.facts import AnyFact
 from tessera_schemas.job import Role
 from tessera_schemas.ledger import Allocated, AnyRecord, Waiting
@@ -43,7 +44,7 @@ def place_plainly(draft: Draft, pool: str, known: CapacityCache, looks_max: int 
             continue
         if draft.full:
             return
-        size = allocation_bytes(job, longest)
+        size = most_bytes(state, job, Longest(longest, 0))
         assert size <= ALLOCATION_BYTES_MAX
         over = state.quota_book().over(job.queue, "", job.amount)
         verdict = quota_reason(over) if over else room.place(job.roles)

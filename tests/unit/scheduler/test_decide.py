@@ -7,8 +7,8 @@ import pytest
 
 from tessera.domain.work.phases import Phase
 from tessera.engine.queueing import readiness
+from tessera.engine.queueing.allocation_size import ALLOCATION_BYTES_MAX, Longest, most_bytes
 from tessera.scheduler.decide import runs
-from tessera.scheduler.decide.starts import ALLOCATION_BYTES_MAX, allocation_bytes
 from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Limits, Policy, Tenant
 from tessera_schemas.facts import (
@@ -499,7 +499,7 @@ def test_what_a_gangs_allocation_is_said_to_need_at_most_is_enough() -> None:
     allocated = world.place().records[0]
     assert allocated.kind == "allocated"
     job = world.state.jobs.get(K1)
-    assert len(allocated.to_bytes()) <= allocation_bytes(job, longest)
+    assert len(allocated.to_bytes()) <= most_bytes(world.state, job, Longest(longest, 0))
 
 
 def test_many_large_gangs_take_as_many_messages_as_they_need() -> None:

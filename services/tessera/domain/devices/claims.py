@@ -12,7 +12,6 @@ from tessera.domain.devices.amounts import DeviceCounts
 from tessera.domain.devices.offers import Offer
 from tessera.domain.storing.fast import fast_init, replace
 from tessera_schemas.cluster.device_claims import (
-    COUNT_MAX,
     DeviceChoice,
     DeviceClaim,
     DeviceConstraint,
@@ -84,12 +83,6 @@ class ClaimNeed:
     def gpu_milli(self) -> int:
         """The most that its devices can count for against quotas of GPUs."""
         return sum(max(choice.gpu_milli * (choice.count or 1) for choice in each.choices) for each in self.requests)
-
-
-def drawn_max(claims: tuple[ClaimNeed, ...]) -> int:
-    """The most devices that one pod can get for its claims."""
-    counts = (max(choice.count or COUNT_MAX for choice in each.choices) for claim in claims for each in claim.requests)
-    return sum(counts)
 
 
 def counted_by_class(claims: tuple[ClaimNeed, ...]) -> DeviceCounts:

@@ -10,12 +10,12 @@ from tessera.domain.state import State
 from tessera.domain.work.stops import is_mass_stop, pool_of, pool_weight, recent_stops, weight
 from tessera.engine.defragmentation.relocations import NodesOfRuns, TargetCapacity, could_start_again, lacks_again
 from tessera.engine.placement.gangs import place_gang
+from tessera.engine.queueing.allocation_size import longest_of, most_bytes
 from tessera.engine.queueing.readiness import book_without
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, judges
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.runs import active_run, revoke
-from tessera.scheduler.decide.starts import most_bytes
-from tessera_schemas.base import INT_MAX, NODE_NAME_LENGTH_MAX
+from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import RunLost
 from tessera_schemas.ledger import EarmarkSet, StopHeldBack
 from tessera_schemas.reasons import Code, Reason
@@ -91,7 +91,7 @@ def _move_off(draft: Draft, run: Run, fact: RunLost) -> None:
     # Revoke and earmark need room in one message. A revoke alone would stop the run for a place that the next message
     # may have given away.
     places = _elsewhere(state, job, run)
-    if places is None or most_bytes(state, job, NODE_NAME_LENGTH_MAX) + 2 * RECORD_BYTES > draft.bytes_left:
+    if places is None or most_bytes(state, job, longest_of(places)) + 2 * RECORD_BYTES > draft.bytes_left:
         return
     revoke(draft, run, fact.reason, "reclamation", observed=node)
     draft.add(

@@ -12,6 +12,7 @@ from tessera.domain.state import State
 from tessera.engine.placement.capacity import is_closed, nodes_without
 from tessera.engine.placement.faults import placement_faults, pod_faults
 from tessera.engine.placement.fits import fits
+from tessera.engine.queueing.allocation_size import longest_of, most_bytes
 from tessera.engine.queueing.readiness import awaits_room, is_reserved, named_in_line, startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.queueing.starting import Choice
@@ -21,7 +22,6 @@ from tessera.scheduler.decide.starts import (
     allocate,
     choose_without,
     may_still_be_had,
-    most_bytes,
 )
 from tessera_schemas.ledger import EarmarkEnded, EarmarkSet
 from tessera_schemas.reasons import Reason
@@ -115,7 +115,7 @@ def restart_gangs(draft: Draft, known: CapacityCache) -> None:
             # What it was told of room that is kept for it stands until the line is asked again.
             if not (is_reserved(job) and verdict.code in BLOCKED):
                 record_waiting(draft, job.job_id, verdict)
-        elif most_bytes(state, job, max(len(place.node) for place in verdict[1])) <= draft.bytes_left:
+        elif most_bytes(state, job, longest_of(verdict[1])) <= draft.bytes_left:
             draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="used"))
             allocate(draft, job, *verdict)
 

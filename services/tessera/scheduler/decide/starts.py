@@ -1,13 +1,12 @@
 """Start what fits: first the jobs for which room was made, then each pool's line."""
 
-from tessera.domain.devices.claims import drawn_max
-from tessera.domain.devices.resources import Need
 from tessera.domain.entities import RESTART, Earmark, Job
 from tessera.domain.state import State
 from tessera.domain.work.gang import Gang
 from tessera.domain.work.starting import closing, explain_closing, start_timeout_ms
 from tessera.engine.placement.capacity import nodes_without
 from tessera.engine.placement.faults import placement_faults
+from tessera.engine.queueing.allocation_size import longest_of, most_bytes, most_bytes_in, too_large
 from tessera.engine.queueing.readiness import (
     awaits_room,
     budget_spent,
@@ -24,9 +23,7 @@ from tessera.engine.queueing.search_limit import SearchLimit
 from tessera.engine.queueing.starting import Choice, choose
 from tessera.scheduler.decide.draft import Draft, record_waiting
 from tessera.scheduler.decide.reservations import OwnerPass, ReservingPass, is_restarting
-from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
-from tessera_schemas.cluster.labels import GPU_RESOURCE
-from tessera_schemas.cluster.resource_kinds import CLASS_PREFIX
+from tessera_schemas.base import run_id
 from tessera_schemas.ledger import Allocated, EarmarkEnded, Permitted
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM, PASSED_FROM
@@ -39,9 +36,6 @@ Alike = tuple[str, bool, Gang, tuple[str, ...], int]
 """What equal jobs have in common: they get one verdict."""
 
 PERMIT_BYTES = 128  # besides its UIDs
-ALLOCATION_BYTES = 128 + 64 * PASSED_MAX  # besides its placements
-DRAWN_BYTES = 320  # a device of a claim, with its names but for that of the pool
-ALLOCATION_BYTES_MAX = 384 * 1024  # so that it gets into a message beside the facts that keep coming
 
 
 def start_marked(draft: Draft, known: CapacityCache) -> None:
@@ -69,7 +63,7 @@ def start_marked(draft: Draft, known: CapacityCache) -> None:
                 continue
             choice = elsewhere
         # The message is full. The earmark stays, and the next message, which comes at once, starts the job.
-        if most_bytes(state, job, max(len(p.node) for p in choice[1])) > draft.bytes_left:
+        if most_bytes(state, job, longest_of(choice[1])) > draft.bytes_left:
             return
         # The earmark goes first, or its own devices would count as taken when the allocation is folded.
         draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="used"))
@@ -193,7 +187,7 @@ class _Line:
         ):
             self._keep_behind(job)
             return True
-        size = _most_bytes(draft, job, self._pool)
+        size = most_bytes_in(draft.state, job, self._pool, draft.bytes_left)
         verdict = _standing_refusal(job, size, places) or self._asked(job, size)
         if isinstance(verdict, Reason):
             self._refuse(job, verdict)
@@ -251,7 +245,7 @@ class _Line:
         Choose where the job may start, or say why not. The search may reserve room for other jobs, whose reasons
         change.
         """
-        verdict = _too_large(size) or self._places.find(job)
+        verdict = too_large(size) or self._places.find(job)
         for blocked, reason in self._places.take_reasons():
             record_waiting(self._draft, blocked, reason)
             self._refused.clear()
@@ -260,7 +254,7 @@ class _Line:
 
 def _standing_refusal(job: Job, size: int, places: SchedulingPass) -> Reason | None:
     """The reason that the job was told, if it would be told the same again; no numbers are counted."""
-    if job.reason is None or _too_large(size) or places.refusal(job) is not job.reason.code:
+    if job.reason is None or too_large(size) or places.refusal(job) is not job.reason.code:
         return None
     return job.reason
 
@@ -298,47 +292,3 @@ def _permit(draft: Draft, job: Job) -> None:
     uids = () if job.adopted is None else job.adopted.uids
     if len(uids) == job.pods and PERMIT_BYTES + sum(map(len, uids)) + 3 * len(uids) <= draft.bytes_left:
         draft.add(Permitted(kind="permitted", run_id=run_id(job.job_id, job.attempt + 1), uids=uids))
-
-
-def _most_bytes(draft: Draft, job: Job, pool: str) -> int:
-    """Upper bound of the size of the job's allocation record; node names are read only where their length matters."""
-    # The bound by the longest name that Kubernetes allows is enough for nearly all jobs and saves a pass over the
-    # nodes.
-    whatever_node = most_bytes(draft.state, job, NODE_NAME_LENGTH_MAX)
-    if whatever_node <= min(ALLOCATION_BYTES_MAX, draft.bytes_left):
-        return whatever_node
-    nodes = (node for node in draft.state.nodes.values() if node.pool == pool)
-    return most_bytes(draft.state, job, max((len(node.name) for node in nodes), default=0))
-
-
-def allocation_bytes(job: Job, longest_name: int, answered: frozenset[str] = frozenset()) -> int:
-    """
-    Upper bound in bytes of the job's allocation record, when the pool's longest node name has that many letters.
-
-    `answered` are the counted resources that classes of published devices say that they answer.
-    """
-    return ALLOCATION_BYTES + sum(
-        role.replicas
-        * (64 + len(role.name) + longest_name + 3 * max(1, role.need.gpus) + 12 * bool(role.need.mig_profile))
-        + role.replicas * (drawn_max(role.need.claims) + _counted(role.need, answered)) * (DRAWN_BYTES + longest_name)
-        for role in job.roles
-    )
-
-
-def most_bytes(state: State, job: Job, longest_name: int) -> int:
-    """As `allocation_bytes`, with what classes of the cluster say that they answer."""
-    answered = frozenset(known.extended_resource for _, known in state.device_classes.items())
-    return allocation_bytes(job, longest_name, answered)
-
-
-def _counted(need: Need, answered: frozenset[str]) -> int:
-    """Number of devices that one pod may have from classes for what it counts on."""
-    counted = (*need.devices, (GPU_RESOURCE, need.gpus))
-    return sum(count for name, count in counted if name in answered or name.startswith(CLASS_PREFIX))
-
-
-def _too_large(size: int) -> Reason | None:
-    if size <= ALLOCATION_BYTES_MAX:
-        return None
-    numbers = {"bytes": size, "bytes_max": ALLOCATION_BYTES_MAX}
-    return Reason(code=Code.NO_FIT, field="roles", numbers=numbers, detail="one decision cannot name so many pods")
