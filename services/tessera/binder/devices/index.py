@@ -4,7 +4,7 @@ Published devices by node, kept up with the watches of slices, claims and taint 
 A node's devices are read again when a slice of one of its pools, a claim on one or a rule changes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import structlog
@@ -12,24 +12,31 @@ import structlog
 from tessera.binder.devices.decide.layouts import NodeDevices, OfferedLayout, TaintRule, lay_out
 from tessera.binder.devices.decide.pools import PoolKey, PublishedPool, judge_pool
 from tessera.binder.devices.decide.slices import Slice, SliceReader, read_taint
-from tessera.binder.devices.decide.taken import list_taken, taken_by
+from tessera.binder.devices.decide.taken import list_taken, run_of, taken_by
 from tessera.kernel.kubernetes.informer import Delta
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.device_layouts import NodeOffer, TakenDevice
 
-SLICE, TAKEN, RULE = "slice", "taken", "rule"
+SLICE, TAKEN, RUN, RULE = "slice", "taken", "run", "rule"
 """Where a reduced object has what was read of it."""
 NOTHING = NodeDevices()
+DevicesTaken = dict[PoolKey, tuple[TakenDevice, ...]]
 _IDENTITY = ("uid", "name", "namespace", "resourceVersion")
 
 log = structlog.get_logger()
 
 
 class DeviceIndex:
-    """Objects that watches have shown; `take_…` gives the names of nodes of which something changed."""
+    """
+    Objects that watches have shown; `take_…` gives the names of nodes of which something changed.
 
-    def __init__(self) -> None:
+    `is_live`: whether the ledger knows what the run has, so that its claims are not another's.
+    """
+
+    def __init__(self, is_live: Callable[[str], bool] = lambda run_id: False) -> None:
         self.reader = SliceReader()
+        self._is_live = is_live
+        self._of_runs: dict[str, dict[str, Json]] = {}
         self.layouts: dict[str, OfferedLayout] = {}
         self._slices: dict[PoolKey, dict[str, Slice]] = {}
         self._pools: dict[PoolKey, PublishedPool] = {}
@@ -88,16 +95,38 @@ class DeviceIndex:
         """Takes in changes of claims."""
         changed: dict[PoolKey, None] = {}
         for delta in deltas:
-            uid = delta.object["metadata"]["uid"]
-            before = {} if delta.old is None else delta.old[TAKEN]
-            now = {} if delta.type == "DELETED" else delta.object[TAKEN]
-            for key in {**before, **now}:
-                there = self._taken.setdefault(key, {})
-                there.pop(uid, None)
-                there.update({uid: now[key]} if key in now else {})
-                if not there:
-                    del self._taken[key]
-                changed[key] = None
+            uid, now = delta.object["metadata"]["uid"], {} if delta.type == "DELETED" else delta.object
+            if delta.old is not None and uid in (of_run := self._of_runs.get(delta.old[RUN], {})):
+                del of_run[uid]
+            if now and now[RUN]:
+                self._of_runs.setdefault(now[RUN], {})[uid] = now
+            changed |= self._have(uid, {} if delta.old is None else delta.old[TAKEN], self._taken_beside(now))
+        return self._nodes_of(changed)
+
+    def take_runs(self, runs: Iterable[str]) -> list[str]:
+        """Takes in that these runs began or ended: who has a claim that an ended one marked is somebody else."""
+        changed: dict[PoolKey, None] = {}
+        for run in runs:
+            for uid, claim in self._of_runs.get(run, {}).items():
+                changed |= self._have(uid, claim[TAKEN], self._taken_beside(claim))
+            if not self._is_live(run):
+                self._of_runs.pop(run, None)
+        return self._nodes_of(changed)
+
+    def _taken_beside(self, claim: Json) -> DevicesTaken:
+        """Devices of the claim that are of no run which the ledger knows."""
+        return {} if not claim or (claim[RUN] and self._is_live(claim[RUN])) else claim[TAKEN]
+
+    def _have(self, uid: str, before: DevicesTaken, now: DevicesTaken) -> dict[PoolKey, None]:
+        for key in {**before, **now}:
+            there = self._taken.setdefault(key, {})
+            there.pop(uid, None)
+            there.update({uid: now[key]} if key in now else {})
+            if not there:
+                del self._taken[key]
+        return dict.fromkeys([*before, *now])
+
+    def _nodes_of(self, changed: Iterable[PoolKey]) -> list[str]:
         nodes = dict.fromkeys(node for key in changed if key in self._slices for node in self._pool(key).nodes)
         for node in nodes:
             self._offers.pop(node, None)
@@ -145,8 +174,8 @@ class DeviceIndex:
 
 
 def reduced_claim(claim: Json) -> Json:
-    """Reduce a claim to its identity and what it has that Tessera did not allocate."""
-    return _identity(claim) | {TAKEN: taken_by(claim)}
+    """Reduce a claim to its identity, what it has, and the run that it is marked with."""
+    return _identity(claim) | {TAKEN: taken_by(claim), RUN: run_of(claim)}
 
 
 def reduced_rule(rule: Json) -> Json:

@@ -26,10 +26,10 @@ from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Clock, Cluster
 from tessera.kernel.process.leases import Members, partition_of, rounds
 from tessera.kernel.tasks.worklist import Worklist
-from tessera_schemas.base import Json
+from tessera_schemas.base import Json, run_id
 from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.cluster.device_layouts import NodeOffer
-from tessera_schemas.ledger import DevicesNoted, JobQueued, JobUpdated
+from tessera_schemas.ledger import Allocated, DevicesNoted, JobQueued, JobUpdated
 from tessera_schemas.shard.ledger_form import PUBLISHED_DEVICES_FROM
 
 API, RULES_API = "resource.k8s.io/v1", "resource.k8s.io/v1beta2"
@@ -56,7 +56,7 @@ class DeviceReports:
         self, cluster: Cluster, facts: Facts, state: State, members: Members, clock: Clock, who: str = ""
     ) -> None:
         self._facts, self._state, self._members, self._clock = facts, state, members, clock
-        self._index = DeviceIndex()
+        self._index = DeviceIndex(lambda run: state.runs.get(run) is not None)
         absent = partial(Informer, cluster, clock=clock, who=who, longest_retry_seconds=ABSENT_SECONDS)
         self._slices = absent(f"{API}/ResourceSlice", reduce=partial(reduced_slice, self._index.reader))
         self._classes = absent(f"{API}/DeviceClass")
@@ -100,13 +100,18 @@ class DeviceReports:
 
     async def on_ledger(self, entries: Iterable[Entry]) -> None:
         """Looks for selectors that jobs brought, and for layouts and classes that the ledger has now."""
-        news = False
+        news, runs = False, dict[str, None]()
         for entry in entries:
             for record in entry.message.records:
+                if isinstance(record, Allocated):
+                    runs[run_id(record.job_id, record.attempt)] = None
+                elif found := getattr(record, "run_id", ""):
+                    runs[found] = None
                 if isinstance(record, DevicesNoted):
                     news = True
                 elif isinstance(record, JobQueued | JobUpdated):
                     news = self._want((self._state.jobs.get(record.job_id),)) or news
+        self._tell_nodes(self._index.take_runs(runs))
         if news:
             self._name_layouts()
 

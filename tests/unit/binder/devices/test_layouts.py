@@ -5,6 +5,8 @@ import pytest
 from tessera.binder.devices.decide.layouts import TaintRule
 from tessera.binder.devices.decide.slices import SliceReader
 from tessera.binder.devices.decide.taken import list_taken, taken_by
+from tessera.binder.devices.index import DeviceIndex, reduced_claim, reduced_slice
+from tessera.kernel.kubernetes.informer import Delta
 from tessera_schemas.cluster.device_layouts import DEVICES_MAX, NodeOffer
 from tessera_schemas.cluster.device_vendors import is_identity
 from tests.unit.binder.devices.published import Json, counters, gpu, mig, node_devices, pool_of, read, slice_object
@@ -267,9 +269,35 @@ def test_devices_of_claims_that_are_not_ours_are_taken_and_of_admins_are_not():
         ("gpu.nvidia.com/node-a/gpu-0", {}),
         ("gpu.nvidia.com/node-a/gpu-1", {"memory": 1500}),
     ]
-    assert taken_by(claim(RESULT, **{"tessera.io/run": "r"})) == {}
-    adopted = claim(RESULT) | {"metadata": {"annotations": {"tessera.io/run": "r"}}}
-    assert taken_by(adopted) == {}
+
+
+@pytest.mark.parametrize("mark", ["labels", "annotations"])
+def test_devices_of_a_claim_that_a_run_marked_are_taken_by_others_once_the_run_has_ended(mark: str):
+    live = {"r"}
+    index = DeviceIndex(live.__contains__)
+    slices = slice_object([gpu(0)], "node-a")
+    index.take_slices([Delta("ADDED", reduced_slice(index.reader, slices), None)])
+    marked = reduced_claim({"metadata": {"uid": "u", mark: {"tessera.io/run": "r"}}, "status": claim(RESULT)["status"]})
+    index.take_claims([Delta("ADDED", marked, None)])
+    assert index.offer("node-a").taken == ()
+    live.clear()
+    assert index.take_runs(["r", "another"]) == ["node-a"]
+    assert [each.device for each in index.offer("node-a").taken] == ["gpu.nvidia.com/node-a/gpu-0"]
+    assert index.take_claims([Delta("DELETED", marked, marked)]) == ["node-a"]
+    assert index.offer("node-a").taken == ()
+
+
+def test_devices_of_a_claim_that_was_seen_before_its_run_are_the_runs_from_then_on():
+    live = set[str]()
+    index = DeviceIndex(live.__contains__)
+    index.take_slices([Delta("ADDED", reduced_slice(index.reader, slice_object([gpu(0)], "node-a")), None)])
+    mark = {"annotations": {"tessera.io/run": "r"}}
+    seen = reduced_claim({"metadata": {"uid": "u", **mark}, "status": claim(RESULT)["status"]})
+    index.take_claims([Delta("ADDED", seen, None)])
+    assert index.offer("node-a").taken
+    live.add("r")
+    assert index.take_runs(["r"]) == ["node-a"]
+    assert index.offer("node-a").taken == ()
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,10 @@ TAKEN_MAX = 4 * DEVICES_MAX
 
 def taken_by(claim: Json) -> dict[PoolKey, tuple[TakenDevice, ...]]:
     """
-    Devices that a claim has, by pool; nothing for one of our runs, which the ledger knows.
+    Devices that a claim has, by pool.
 
     Admin access takes nothing. A share of unknown size takes the whole device.
     """
-    meta = claim["metadata"]
-    if RUN_LABEL in (meta.get("labels") or {}) or RUN_ANNOTATION in (meta.get("annotations") or {}):
-        return {}
     found: dict[PoolKey, list[TakenDevice]] = {}
     for result in _results(claim):
         driver, pool, device = (result.get(name) for name in ("driver", "pool", "device"))
@@ -33,6 +30,13 @@ def taken_by(claim: Json) -> dict[PoolKey, tuple[TakenDevice, ...]]:
             taken = TakenDevice(device=name, capacity=_consumed(result.get("consumedCapacity")))
             found.setdefault((str(driver), str(pool)), []).append(taken)
     return {key: tuple(devices) for key, devices in found.items()}
+
+
+def run_of(claim: Json) -> str:
+    """The run of ours that the claim was made or allocated for; "" for none. The mark may outlive the run."""
+    meta = claim["metadata"]
+    mark = (meta.get("annotations") or {}).get(RUN_ANNOTATION) or (meta.get("labels") or {}).get(RUN_LABEL)
+    return mark if type(mark) is str else ""
 
 
 def list_taken(devices: Iterable[TakenDevice]) -> tuple[TakenDevice, ...]:
