@@ -19,6 +19,7 @@ from tessera_schemas.work.money import GPU_HOUR, FlavorPrice, Money
 from tests.builders import GIB, admitted, config_body, job_spec, node_seen, role
 from tests.contract.golden_files import FOLDER
 from tests.ledgers import Committed
+from tests.published_devices import claim, claiming, class_seen, gpus_with_nics, layout_seen, offering, selected
 
 HOUR = 3_600_000
 BEGIN = 490_000 * HOUR
@@ -246,3 +247,43 @@ def test_focus_has_rows_by_job_and_hour_whose_costs_sum_to_what_the_jobs_held(
 def test_focus_without_prices_and_of_idle_gpus_is_refused_in_words(export: Path) -> None:
     assert "no prices" in ran("report", export, "-o", "focus", code=Exit.NOT_FOUND)
     assert "costs nobody" in ran("idle", export, "-o", "focus", code=Exit.USAGE)
+
+
+def claimed(tmp_path: Path) -> Path:
+    """A job has two of four cards of a class `net` for an hour, and no GPU."""
+    layout = gpus_with_nics(4)
+    ledger = Committed(ts=BEGIN - 3000).begin(layout_seen(layout), class_seen("net", "nic"))
+    ledger.commit(selected(layout, 0xF0, "nic"), offering("node-0", layout, 4))
+    job = admitted("k1", job_spec(claiming(claim("nic", 2, "net"))))
+    ledger.commit(job)
+    run = ledger.start(job.job_id, "k1")
+    ledger.commit(RunEnded(kind="run_ended", run_id=run), ms=HOUR)
+    file = tmp_path / "export.jsonl"
+    file.write_bytes(b"".join(data + b"\n" for data in ledger.stored))
+    return file
+
+
+def test_devices_of_a_class_are_summed_up_and_have_no_capacity(tmp_path: Path) -> None:
+    file = claimed(tmp_path)
+    assert [line.split() for line in ran("report", file, "--resource", "class:net").splitlines()[:-1]] == [
+        ["TENANT", "USED", "HELD", "KEPT", "DEVICE", "TIME", "PERCENT"],
+        ["lab", "2:00:00", "0:00:04", "2:00:04", "100.0"],
+        ["(sum)", "2:00:00", "0:00:04", "2:00:04", "100.0"],
+    ]
+    rows = list(csv.reader(ran("report", file, "--resource", "class:net", "-o", "csv").splitlines()))
+    assert rows == [
+        ["tenant", "cause", "device_ms"],
+        ["lab", "used", str(2 * HOUR)],
+        ["lab", "starting", "4000"],
+        ["(sum)", "", str(2 * HOUR + 4000)],
+    ]
+    told = json.loads(ran("report", file, "--resource", "class:net", "--by", "job", "-o", "json"))
+    assert (told["unit"], told["sum"], told["capacity"]) == ("device_ms", 2 * HOUR + 4000, 0)
+    gpus = json.loads(ran("report", file, "-o", "json"))
+    assert gpus["sum"] == gpus["capacity"] >= 4 * 1000 * HOUR
+
+
+def test_what_is_free_of_a_class_is_no_sum_and_a_resource_that_is_none_is_refused(tmp_path: Path) -> None:
+    file = claimed(tmp_path)
+    assert "devices of a class may overlap" in ran("idle", file, "--resource", "class:net", code=Exit.USAGE)
+    assert "write gpu, cpu, memory or class:NAME" in ran("report", file, "--resource", "net", code=Exit.USAGE)

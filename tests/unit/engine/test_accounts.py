@@ -216,7 +216,7 @@ def test_lines_name_pool_flavor_and_whose_run_it_is():
     job = shard.queue("k1", job_spec(role(gpus=3)).model_copy(update={"user": "ana", "project": "vlm"}))
     shard.start(job, "k1")
     line = next(owner for owner in shard.account.lines if owner.cause is GpuCause.USED)
-    assert line[:2] + line[3:] == ("default", "fast", "lab", "research", "ana", job, "vlm")
+    assert line[:2] + line[3:] == ("default", "fast", "lab", "research", "ana", job, "vlm", "")
 
 
 def test_a_run_of_one_millisecond_is_in_the_books():

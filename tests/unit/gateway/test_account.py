@@ -240,3 +240,11 @@ async def test_the_command_says_the_same_of_the_gateway_and_of_the_ledger(world:
         assert {row.name for row in mine.rows} >= {"lab", "(other tenants)"}
         with pytest.raises(Failure, match="nothing of that time"):
             await served_report(Api(ApiLogin(world.url, lab)), 1, 2, "tenant")
+
+
+async def test_devices_of_a_class_have_no_capacity_and_another_word_is_refused(world: World) -> None:
+    token = world.token(None)
+    async with world.gateway():
+        body = (await world.ask("GET", "/v1/account?resource=class:dra.net", token)).body
+        assert (body["unit"], body["items"], body["sum"], body["capacity"]) == ("device_ms", [], 0, 0)
+        assert (await world.ask("GET", "/v1/account?resource=dra.net", token)).status == 422

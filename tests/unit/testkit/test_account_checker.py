@@ -9,13 +9,28 @@ from tessera.engine.accounts.account import Account
 from tessera.engine.accounts.periods import HOURS, STEP_MS
 from tessera.testkit.account_checker import AccountSaid, check_account
 from tessera.testkit.checker.report import Report
+from tessera_schemas.cluster.device_layouts import TakenDevice
+from tessera_schemas.facts import AnyFact, RunAbsent, RunEnded
 from tests.account_oracle import messages
 from tests.account_periods import AllPeriods
+from tests.builders import admitted, job_spec
 from tests.contract.golden_files import FOLDER
+from tests.ledgers import Committed
+from tests.published_devices import (
+    DRIVER,
+    claim,
+    claiming,
+    class_seen,
+    gpus_with_nics,
+    layout_seen,
+    offering,
+    selected,
+)
 from tests.random_ledger import random_ledger
 
 RELEASES = ("0.3-demo", "0.3-faults", "0.4-faults")
 Rows = list[list[Any]]
+GPU_OF_OTHERS = f"{DRIVER}/node-0/gpu-1"
 
 
 def said_of(stored: list[bytes], spoilt: Callable[[Rows], None] = lambda rows: None) -> AccountSaid:
@@ -111,3 +126,42 @@ def test_what_the_account_does_not_have_is_not_missed_in_it() -> None:
     half = said_of(stored[:60])
     assert half.n == 60
     assert not found(stored, half)
+
+
+def claimed(*more: AnyFact) -> list[bytes]:
+    """A job has two of four GPUs of a driver and a card for an hour each, by claims; then facts that come later."""
+    layout = gpus_with_nics(4)
+    ledger = Committed(ts=3_600_000).begin(layout_seen(layout), class_seen(), class_seen("net", "nic"))
+    ledger.commit(selected(layout, 0xF0, "nic"), offering("node-0", layout, 4))
+    gpu, nic = claim("gpu", 2), claim("nic", 1, "net")
+    job = admitted("k1", job_spec(claiming(gpu, nic)))
+    ledger.commit(job, ms=3_600_000)
+    run = ledger.start(job.job_id, "k1")
+    ledger.commit(*more, ms=3_600_000)
+    ledger.commit(RunEnded(kind="run_ended", run_id=run), ms=1)
+    ledger.commit(RunAbsent(kind="run_absent", run_id=run))
+    return ledger.stored
+
+
+def test_devices_of_a_class_are_counted_as_the_checker_counts_them() -> None:
+    stored = claimed()
+    said = said_of(stored)
+    assert not found(stored, said)
+    rows = [row for hours in said.hours.values() for row in hours if row[2] == "used"]
+    held = {row[8]: sum(other[-1][0] for other in rows if other[8] == row[8]) for row in rows}
+    assert held == {"": 2000 * held["net"], DRIVER: 2 * held["net"], "net": held["net"]}
+    assert held["net"] >= 3_600_000
+    of_class = next(row for row in rows if row[8] == "net")
+    of_class[-1][0] -= 1
+    assert any(text.startswith("class:net default used lab") for text in found(stored, said))
+
+
+def test_what_a_layout_says_of_gpus_counts_from_when_the_ledger_has_it() -> None:
+    layout = gpus_with_nics(4)
+    stored = Committed(ts=3_600_000).begin(offering("node-0", layout, 4, taken=(TakenDevice(device=GPU_OF_OTHERS),)))
+    stored.commit(ms=1000)
+    stored.commit(layout_seen(layout), ms=1000)
+    stored.commit(ms=1000)
+    said = said_of(stored.stored)
+    assert not found(stored.stored, said)
+    assert [row[-1][0] for rows in said.hours.values() for row in rows if row[2] == "others"] == [1000 * 1000]

@@ -32,11 +32,13 @@ from tessera.engine.accounts.owners import (
     pods_of_run,
     what_it_holds,
 )
+from tessera_schemas.cluster.device_facts import LayoutSeen
 from tessera_schemas.facts import NodeSeen, PodsFound, RunUsed
 from tessera_schemas.ledger import (
     JOB_OF,
     AnyRecord,
     ConfigSet,
+    DevicesNoted,
     Finished,
     FormatRaised,
     LedgerMessage,
@@ -59,7 +61,7 @@ less of it worked.
 NOTHING_THERE: Division = {}, None
 BEGIN_ANEW = frozenset({ConfigSet, FormatRaised})
 """Records after which queues, and flavors of nodes, may be others."""
-NAME_NODES = frozenset({NodeDrained, NodeBackedOff, NodeChanged, PodsTakenOver})
+NAME_NODES = frozenset({NodeDrained, NodeBackedOff, NodeChanged, PodsTakenOver, DevicesNoted})
 """Records that change nodes by themselves; those of runs and earmarks change with these."""
 END_BACKOFFS = frozenset({Started, Finished})
 """Records after which a run's nodes may take pods again, also where nothing of what it holds changes."""
@@ -79,8 +81,8 @@ class Account:
     """
     Call `take` with each message once it is folded. Books are complete up to `upto` after `settle`.
 
-    `lines` is who has how much now, and since when that is not in the books; their sum without the capacity's is the
-    capacity's, in every pool and flavor.
+    `lines` is who has how much now, and since when that is not in the books; their sum without the capacity's, and
+    without those of classes of devices, is the capacity's, in every pool and flavor.
     """
 
     def __init__(
@@ -137,7 +139,7 @@ class Account:
                 if kind in END_BACKOFFS:
                     opened.add(job_of(record))
             if kind in NAME_NODES:
-                nodes |= dict.fromkeys(_nodes_named(record, message.facts))
+                nodes |= dict.fromkeys(_nodes_named(record, message.facts, state))
         for job_id in jobs:
             job = state.jobs.get(job_id)
             nodes |= dict.fromkeys(self._follow_holders(job_id, job, state))
@@ -327,6 +329,12 @@ def _use_of(run: Run) -> tuple[int, int]:
     return (0, 0) if use is None else (use.measured_gpu_milli_ms, use.worked_gpu_milli_ms)
 
 
+def _nodes_of(layout: str, state: State) -> list[str]:
+    """Nodes that name a layout which the ledger takes in only now: their devices are parts of GPUs from now on."""
+    named = ((name, node.offer) for name, node in state.nodes.items())
+    return sorted(name for name, offer in named if offer is not None and offer.digest == layout)
+
+
 def _by_node(pods: Sequence[HeldPod]) -> PodsOfNodes:
     found: PodsOfNodes = {}
     for pod in pods:
@@ -334,11 +342,13 @@ def _by_node(pods: Sequence[HeldPod]) -> PodsOfNodes:
     return found
 
 
-def _nodes_named(record: AnyRecord, facts: Sequence[TakenFact]) -> Sequence[str]:
+def _nodes_named(record: AnyRecord, facts: Sequence[TakenFact], state: State) -> Sequence[str]:
     """Nodes that a record of `NAME_NODES` changes."""
     if isinstance(record, NodeDrained | NodeBackedOff):
         return (record.node,)
-    fact = facts[record.fact].fact if isinstance(record, NodeChanged | PodsTakenOver) else None
+    fact = facts[record.fact].fact if isinstance(record, NodeChanged | PodsTakenOver | DevicesNoted) else None
+    if isinstance(fact, LayoutSeen):
+        return _nodes_of(fact.layout.digest(), state)
     if isinstance(fact, PodsFound):
         return fact.nodes
     return (fact.name,) if isinstance(fact, NodeSeen) else ()

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from tessera.domain.devices.resources import WHOLE_GPU, Node, RoleNeed
+from tessera.domain.devices.amounts import DeviceCounts
+from tessera.domain.devices.claims import drawn_by_class
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed
 from tessera.domain.entities import Earmark, Run
 from tessera.domain.state import State
+from tessera_schemas.cluster.device_claims import OF_CLASS
 from tessera_schemas.work.placement import Placement
 
 
@@ -53,7 +56,10 @@ NAMED = (*RUNNING, *HELD, *KEPT)
 
 
 OwnedAmounts = tuple[int, int, int]
-"""Thousandths of a GPU, thousandths of a CPU, bytes of memory; in books each times milliseconds."""
+"""
+Thousandths of a GPU, thousandths of a CPU, bytes of memory; of an owner of a class, its devices and nothing else. In
+books each times milliseconds.
+"""
 NO_AMOUNTS: OwnedAmounts = (0, 0, 0)
 
 
@@ -71,10 +77,18 @@ class Resource(StrEnum):
 
 
 PLACES = {resource: place for place, resource in enumerate(Resource)}
+AnyResource = str
+"""A `Resource`, or devices of a class in the words of quotas, `class:NAME`."""
 
 
 class GpuOwner(NamedTuple):
-    """One line of the account: names are "" where the cause has none."""
+    """
+    One line of the account: names are "" where the cause has none.
+
+    `device_class`: the line is about devices that somebody claims by this class, counted as quotas count them, and
+    about nothing else. Devices may be of several classes, and parts of one GPU overlap, so that such lines have no
+    capacity to which they sum.
+    """
 
     pool: str
     flavor: str
@@ -84,6 +98,13 @@ class GpuOwner(NamedTuple):
     user: str = ""
     job: str = ""
     project: str = ""
+    device_class: str = ""
+
+    def part(self, amounts: OwnedAmounts, resource: AnyResource) -> int:
+        """The amount of a resource in a line of this owner."""
+        if self.device_class or resource.startswith(OF_CLASS):
+            return amounts[0] if resource == OF_CLASS + self.device_class else 0
+        return amounts[Resource(resource).place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +120,7 @@ class HeldPod:
     placement: Placement
     cpu_milli: int
     memory_bytes: int
+    device_classes: DeviceCounts = ()
 
 
 RunHolds = tuple[object, ...]
@@ -145,7 +167,7 @@ def pods_of_run(run: Run) -> list[HeldPod]:
         if surplus is not None and (surplus.leaving or not surplus.uid):
             cause = GpuCause.STOPPING if surplus.leaving else GpuCause.STARTING
         owner = run.tenant, run.queue, run.user, run.job_id, run.project
-        found.append(HeldPod(cause, *owner, place, *needs[place.role]))
+        found.append(HeldPod(cause, *owner, place, *_sizes(needs[place.role], place)))
     return found
 
 
@@ -155,12 +177,20 @@ def pods_of_mark(state: State, mark: Earmark) -> list[HeldPod]:
     job = state.jobs.get(mark.owner)
     names = ("", "", "") if job is None else (job.tenant, job.queue, job.user)
     project, needs = "" if job is None else job.project, _needs(mark.roles)
-    return [HeldPod(cause, *names, mark.owner, project, place, *needs[place.role]) for place in mark.placements]
+    return [
+        HeldPod(cause, *names, mark.owner, project, place, *_sizes(needs[place.role], place))
+        for place in mark.placements
+    ]
 
 
-def _needs(roles: Sequence[RoleNeed]) -> dict[str, tuple[int, int]]:
-    """CPU and memory of a pod by the name of its role."""
-    return {role.name: (role.need.cpu_milli, role.need.memory_bytes) for role in roles}
+def _needs(roles: Sequence[RoleNeed]) -> dict[str, Need]:
+    """Need of a pod by the name of its role."""
+    return {role.name: role.need for role in roles}
+
+
+def _sizes(need: Need, place: Placement) -> tuple[int, int, DeviceCounts]:
+    """CPU, memory, and devices by class of a pod that was placed so."""
+    return need.cpu_milli, need.memory_bytes, drawn_by_class(need.claims, place.drawn) if need.claims else ()
 
 
 PodsByOwner = Sequence[tuple[GpuOwner, HeldPod]]
@@ -191,7 +221,18 @@ def divided(node: Node, flavor: str, held: Sequence[HeldPod], closed: bool) -> D
     found = {GpuOwner(pool, flavor, GpuCause.CAPACITY): (node.gpus * WHOLE_GPU, node.cpu_milli, node.memory_bytes)}
     for owner in gpus | cpu:
         found[owner] = gpus.get(owner, 0), cpu.get(owner, 0), memory.get(owner, 0)
-    return {owner: amounts for owner, amounts in found.items() if amounts != NO_AMOUNTS}, free
+    lines = {owner: amounts for owner, amounts in found.items() if amounts != NO_AMOUNTS}
+    return lines | _claimed(pods), free
+
+
+def _claimed(pods: PodsByOwner) -> dict[GpuOwner, OwnedAmounts]:
+    """Devices by class of owners whom the ledger names; most pods claim none."""
+    found = dict[GpuOwner, OwnedAmounts]()
+    for owner, pod in pods:
+        for name, count in pod.device_classes if owner.cause in NAMED else ():
+            of_class = owner._replace(device_class=name)
+            found[of_class] = found.get(of_class, NO_AMOUNTS)[0] + count, 0, 0
+    return found
 
 
 def _gpus(node: Node, flavor: str, pods: PodsByOwner, is_out: bool) -> tuple[dict[GpuOwner, int], FreeGpus | None]:

@@ -96,9 +96,10 @@ class Period:
             "start": self.start,
             "from": self.from_ts,
             "upto": self.upto_ts,
-            # What is not there takes no room: rows of no project, or of GPUs alone, are as before there was more.
+            # What is not there takes no room: rows of no class or project, or of GPUs alone, are as before there was
+            # more.
             "rows": [
-                [*(owner if owner.project else owner[:-1]), amounts if amounts[1] or amounts[2] else amounts[0]]
+                [*owner[: _names_kept(owner)], amounts if amounts[1] or amounts[2] else amounts[0]]
                 for owner, amounts in self.rows.items()
             ],
             "restarts": [[*key, *value] for key, value in self.restarts.items()],
@@ -180,6 +181,10 @@ class AccountPeriods:
 
 def _owner(pool: str, flavor: str, cause: str, *names: str) -> GpuOwner:
     return GpuOwner(pool, flavor, GpuCause(cause), *names)
+
+
+def _names_kept(owner: GpuOwner) -> int:
+    return 9 if owner.device_class else 8 if owner.project else 7
 
 
 def _amounts(stored: int | Sequence[int]) -> OwnedAmounts:

@@ -64,15 +64,15 @@ class AccountItem(Lenient):
 class AccountSums(Lenient):
     """
     Account from `since_ts` until `until_ts`, full hours or, beyond 35 days, days, and its end: thousandths of a GPU
-    or CPU, or bytes of memory, times milliseconds, by row and cause. Without a filter `sum` is
-    `capacity`, in the pools that the caller sees.
+    or CPU, bytes of memory, or devices of a class, times milliseconds, by row and cause. Without a filter `sum` is
+    `capacity`, in the pools that the caller sees; devices of a class, which may overlap, have no capacity, 0.
     """
 
     as_of: AsOf
     by: str
     since_ts: int
     until_ts: int
-    unit: Literal["gpu_milli_ms", "cpu_milli_ms", "memory_byte_ms"] = "gpu_milli_ms"
+    unit: Literal["gpu_milli_ms", "cpu_milli_ms", "memory_byte_ms", "device_ms"] = "gpu_milli_ms"
     items: tuple[AccountItem, ...]
     sum: int
     capacity: int

@@ -38,7 +38,7 @@ SECONDS: Mapping[Resource, tuple[Literal["gpu_seconds", "cpu_seconds", "gib_seco
     Resource.CPU: ("cpu_seconds", GPU_SECOND),
     Resource.MEMORY: ("gib_seconds", 1000 << 30),
 }
-UNITS: Mapping[Resource, Literal["gpu_milli_ms", "cpu_milli_ms", "memory_byte_ms"]] = {
+UNITS: Mapping[str, Literal["gpu_milli_ms", "cpu_milli_ms", "memory_byte_ms"]] = {
     Resource.GPU: "gpu_milli_ms",
     Resource.CPU: "cpu_milli_ms",
     Resource.MEMORY: "memory_byte_ms",
@@ -138,12 +138,12 @@ def _summed_up(span: AccountSpan, query: queries.AccountQuery, caller: Caller, p
     naming = _seen(idle_by("cause") if query.by == "cause" else name_by(query.by), query.by, caller)
     step_ms = {"": 0, HOURS.name: HOURS.ms, DAYS.name: DAYS.ms}[query.step]
     rows: defaultdict[tuple[int, str], Counter[GpuCause]] = defaultdict(Counter)
-    capacity, place = 0, Resource(query.resource).place
+    capacity = 0
     no_row = USE if query.by == "cause" else ()
     for period in span.periods:
         start = period.start - period.start % step_ms if step_ms else 0
         for owner, amounts in period.rows.items():
-            amount = amounts[place]
+            amount = owner.part(amounts, query.resource)
             if owner.pool not in pools or not amount:
                 continue
             if owner.cause is GpuCause.CAPACITY:
@@ -169,7 +169,7 @@ def _summed_up(span: AccountSpan, query: queries.AccountQuery, caller: Caller, p
         by=query.by,
         since_ts=span.since_ts,
         until_ts=span.until_ts,
-        unit=UNITS[Resource(query.resource)],
+        unit=UNITS.get(query.resource, "device_ms"),
         items=tuple(items),
         sum=sum(item.sum for item in items),
         capacity=capacity,
@@ -225,7 +225,7 @@ def _usage_step(pool: str, counted: int, whole: Period, query: queries.UsageQuer
     held, idle, unused, resource = Counter[str](), Counter[str](), 0, Resource(query.resource)
     _, second = SECONDS[resource]
     for owner, amounts in whole.rows.items():
-        amount = amounts[resource.place]
+        amount = owner.part(amounts, resource)
         if owner.pool != pool or owner.cause in BESIDE:
             continue
         if owner.cause in HAD:

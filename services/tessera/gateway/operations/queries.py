@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from tessera.engine.accounts.owners import GpuCause
 from tessera_schemas.base import INT_MAX, JobName, Name, Strict
+from tessera_schemas.cluster.device_claims import DevicesOfClass
 from tessera_schemas.events import short_type, short_types
 
 PAGE_MAX = 500
@@ -149,6 +150,9 @@ class AccountQuery(Strict):
         tuple[Annotated[str, AfterValidator(known_cause)], ...],
         Field(max_length=32, description="Causes to list, such as `quota`; none: all"),
     ] = ()
-    resource: Annotated[Literal["gpu", "cpu", "memory"], Field(description="Resource to sum up")] = "gpu"
+    resource: Annotated[
+        Literal["gpu", "cpu", "memory"] | DevicesOfClass,
+        Field(description="Resource to sum up, or `class:NAME`: devices that jobs have by claims of that class"),
+    ] = "gpu"
     step: Annotated[Literal["", "hours", "days"], Field(description="Steps of time to list apart; empty: none")] = ""
     format: Annotated[Literal["json", "csv"], Field(description="`csv`: one line per row and cause")] = "json"

@@ -17,6 +17,8 @@ from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.base import run_id
+from tessera_schemas.cluster.device_claims import OF_CLASS
+from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.ledger import LEDGER_MESSAGE
 
 __all__ = ["AccountSaid", "check_account"]
@@ -32,8 +34,9 @@ class AccountSaid:
     """
     The account from `since_ts` on until message `n`, as it is stored: rows by when their hour begins.
 
-    A row has pool, flavor, cause, tenant, queue, user, job, a project if there is one, and amounts times
-    milliseconds: thousandths of a GPU, or these, thousandths of a CPU and bytes of memory.
+    A row has pool, flavor, cause, tenant, queue, user, job, a project and a class of devices if there is one, and
+    amounts times milliseconds: thousandths of a GPU, or these, thousandths of a CPU and bytes of memory; of a class its
+    devices.
     """
 
     n: int
@@ -70,8 +73,10 @@ def check_account(report: Report, ledger: Iterable[bytes], said: AccountSaid) ->
 def _lines(rows: Sequence[Sequence[Any]]) -> Counter[AccountLine]:
     """Amounts as they were said, in the words of the book: free, whyever; queue, user and flavor are not judged."""
     lines = Counter[AccountLine]()
-    for pool, _, cause, tenant, _, _, job, *_, amounts in rows:
-        said = zip(RESOURCES, (amounts, 0, 0) if isinstance(amounts, int) else amounts, strict=True)
+    for pool, _, cause, tenant, _, _, job, *more, amounts in rows:
+        of_class = (OF_CLASS + more[1],) if more[1:] and more[1] else ()
+        whole = (amounts, 0, 0) if isinstance(amounts, int) else amounts
+        said = zip(of_class or RESOURCES, whole[:1] if of_class else whole, strict=True)
         for resource, amount in said:
             lines[resource, pool, cause if cause in KNOWN else "free", tenant, job] += amount
     return +lines
@@ -218,6 +223,11 @@ class AccountBook:
         fact = self._message.facts[r.fact].fact
         if isinstance(fact, f.NodeSeen):
             self._nodes.see(fact)
+
+    def _devices_noted(self, r: m.DevicesNoted) -> None:
+        fact = self._message.facts[r.fact].fact
+        if isinstance(fact, LayoutSeen | ClassSeen | DevicesSelected):
+            self._nodes.note(fact)
 
     def _format_raised(self, r: m.FormatRaised) -> None:
         self._nodes.format = r.format

@@ -1,17 +1,20 @@
 """Nodes as the account checker knows them: what each has, who holds it, and whether it takes anything new."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tessera.testkit.devices_checker import CheckedDevices
 from tessera_schemas import ledger as m
+from tessera_schemas.cluster.device_claims import OF_CLASS
+from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, NAMES_NO_CARDS
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import Role
 from tessera_schemas.work.placement import Placement
 
 AccountLine = tuple[str, str, str, str, str]
-"""Resource (gpu, cpu, memory), pool, cause, tenant, job."""
+"""Resource (gpu, cpu, memory, or devices as `class:NAME`), pool, cause, tenant, job."""
 SIZES = ("cpu", "cpu_milli"), ("memory", "memory_bytes")
 WHOLE = 1000
 LOST_SLOTS_FROM = 4
@@ -47,6 +50,7 @@ class DividedNodes:
         self._on: dict[str, dict[CheckedKey, CheckedHolder]] = {}
         self._holders: dict[CheckedKey, CheckedHolder] = {}
         self._divided: dict[str, Counter[AccountLine]] = {}
+        self._devices = CheckedDevices()
 
     def next_reopening(self, ts: int) -> int:
         """End of the next back-off after `ts`, 0 for none. Its node is divided anew at that moment."""
@@ -70,7 +74,16 @@ class DividedNodes:
         backoff = self._backoffs.get(seen.name)
         backs_off = backoff is not None and backoff.until_ts > ts
         is_out = backs_off or seen.name in self._drained or not seen.ready or seen.trouble is not None
-        return self._gpus(seen, is_out) + self._sizes(seen, is_out)
+        return self._gpus(seen, is_out) + self._sizes(seen, is_out) + self._claimed(seen, is_out)
+
+    def _claimed(self, seen: NodeSeen, is_out: bool) -> Counter[AccountLine]:
+        """Devices that were drawn, by the class of the choice that each answers; none kept on a node that is out."""
+        lines = Counter[AccountLine]()
+        for key, holder in self._on.get(seen.name, {}).items():
+            for rank, place in holder.places.items() if not (key[0] and is_out) else ():
+                for name in _classes(holder.roles[place.role], place) if place.node == seen.name else ():
+                    lines[OF_CLASS + name, seen.pool, holder.causes[rank], holder.tenant, key[1]] += 1
+        return lines
 
     def _sizes(self, seen: NodeSeen, is_out: bool) -> Counter[AccountLine]:
         """CPU and memory: what runs ask for, then pods of others, then earmarks, each as far as there is any left."""
@@ -101,11 +114,12 @@ class DividedNodes:
                     continue
                 who = ("out", "", "") if key[0] and is_out else (holder.causes[rank], holder.tenant, key[1])
                 line = ("gpu", pool, *who)
-                for device in place.devices:
+                parts = [(device, place.gpu_milli) for device in place.devices]
+                for device, milli in parts + self._devices.parts_of(seen, (d.id for d in place.drawn if not d.admin)):
                     if device >= seen.gpus:
                         lost.append(line)
                         continue
-                    took = min(left[device], place.gpu_milli)
+                    took = min(left[device], milli)
                     left[device] -= took
                     lines[line] += took
                     touched.add(device)
@@ -117,6 +131,10 @@ class DividedNodes:
         for at, slot in enumerate(slots):
             lines[lost[at] if at < len(lost) else ("gpu", pool, "others", "", "")] += left[slot]
             left[slot] = 0
+        for slot, milli in self._devices.parts_of(seen, (taken.device for taken in seen.offer.taken)):
+            took = min(left[slot], milli)
+            left[slot] -= took
+            lines["gpu", pool, "others", "", ""] += took
         lines["gpu", pool, "out" if is_out else "free", "", ""] += sum(left)
         lines["gpu", pool, "capacity", "", ""] += WHOLE * seen.gpus
         return +lines
@@ -133,6 +151,13 @@ class DividedNodes:
         self._seen[seen.name], self._others[seen.name] = seen, Counter(seen.others.model_dump(exclude={"devices"}))
         self._divided.pop(seen.name, None)
         self._forget(seen.name)
+
+    def note(self, fact: LayoutSeen | ClassSeen | DevicesSelected) -> None:
+        """Take in what drivers publish; nodes of a layout that comes only now are divided anew."""
+        self._devices.take(fact)
+        if isinstance(fact, LayoutSeen):
+            for name in [name for name, seen in self._seen.items() if seen.offer.layout == fact.layout.digest()]:
+                self._divided.pop(name, None)
 
     def take_over(self, node: str, role: Role) -> None:
         """Count what a pod of others there asks for as ours from now on."""
@@ -202,6 +227,19 @@ class DividedNodes:
     def _forget(self, name: str) -> None:
         if name in self._seen and self._seen[name].gone and not self._on.get(name):
             self._backoffs.pop(name, None)
+
+
+def _classes(role: Role, place: Placement) -> Iterator[str]:
+    """The class of each device of a pod that answers a claim of the role, without those for administrators."""
+    choices = {
+        (claim.name, "/".join(filter(None, (request.name, choice.name)))): choice.device_class
+        for claim in role.resources.claims
+        for request in claim.requests
+        for choice in request.choices
+    }
+    for device in place.drawn:
+        if not device.admin and (device.claim, device.request) in choices:
+            yield choices[device.claim, device.request]
 
 
 def _identity(seen: NodeSeen) -> tuple[object, ...]:

@@ -98,6 +98,12 @@ class CheckedDevices:
         most = self.layouts[node.offer.layout].counters if counters else ()
         return [f"counter/{counter}" for counter in sorted(counters) if spent[counter] > most[counter]]
 
+    def parts_of(self, node: NodeSeen, names: Iterable[str]) -> list[tuple[int, int]]:
+        """Slot and thousandths of the GPU that each of these devices of a node is, or is a part of; of others none."""
+        known = self._devices(node) if node.device_profile == "dra" else {}
+        found = [known[name][1] for name in names if name in known]
+        return [(each.gpu, each.gpu_milli) for each in found if each.gpu is not None and each.gpu < node.gpus]
+
     def gpu_parts(self, book: NodeAmounts, node: NodeSeen) -> Iterator[tuple[int, int]]:
         """Slot and thousandths of each GPU of which claims have devices, ours and those of others."""
         theirs = Counter(taken.device for taken in node.offer.taken)

@@ -29,8 +29,9 @@ from tessera.client.slurm.values import Said, since_ms
 from tessera.client.views.rendering import KINDS, Column, Output, local_time, show, show_value, zone_name
 from tessera.engine.accounts.dividing import NodeDivider, by_decision, by_flavor, by_model, by_rack
 from tessera.engine.accounts.naming import GPU_SECOND, idle_by, name_by, name_decision
-from tessera.engine.accounts.owners import HELD, KEPT, RUNNING, GpuCause, Resource
+from tessera.engine.accounts.owners import HELD, KEPT, RUNNING, AnyResource, GpuCause, Resource
 from tessera.kernel.clock import SystemClock
+from tessera_schemas.cluster.device_claims import OF_CLASS
 from tessera_schemas.subjects import MAIN_SHARD
 
 CSV, FOCUS = Output("csv"), Output("focus")
@@ -94,6 +95,13 @@ def parsed(text: str | Output) -> Output:
     return CSV if text == CSV.kind else Output.parse(text)
 
 
+def _resource(text: str) -> AnyResource:
+    """Read a value of `--resource`. Raises typer.BadParameter."""
+    if text in SHOWN or text.removeprefix(OF_CLASS) not in ("", text):
+        return text
+    raise typer.BadParameter(f"{text}: write {', '.join(Resource)} or {OF_CLASS}NAME, devices of a class")
+
+
 def _parsed(text: str | Output) -> Output:
     return FOCUS if text == FOCUS.kind else parsed(text)
 
@@ -118,7 +126,14 @@ class SpanOptions:
     from_file: Annotated[
         Path | None, typer.Option(help="A ledger exported by `tessera ledger inspect`, or the directory of a backup")
     ] = None
-    resource: Annotated[Resource, typer.Option(help="Of which resource")] = Resource.GPU
+    resource: Annotated[
+        str,
+        typer.Option(
+            help=f"Of which resource: {', '.join(Resource)} or, of `report`, {OF_CLASS}NAME, devices of a class",
+            parser=_resource,
+            metavar="RESOURCE",
+        ),
+    ] = Resource.GPU.value
     output: Annotated[
         Output,
         typer.Option(
@@ -148,7 +163,7 @@ class SpanOptions:
 
     async def focus(self, at: AccessOptions) -> Iterator[FocusRow]:
         """Rows of what runs held and what it cost, from the whole ledger. Raises Failure without prices."""
-        if self.resource is not Resource.GPU:
+        if self.resource != Resource.GPU:
             raise Failure(Exit.USAGE, "report: GPUs alone have prices; leave --resource out")
         since, until = _moment("since", self.since), _moment("until", self.until)
         books = FocusBooks(since, until)
@@ -183,7 +198,8 @@ async def report(
 
     The gateway has full hours of 35 days, then days of three years without jobs; a tenant sees its own by name.
     HELD is by runs that start or stop, KEPT for jobs that are to start. Rows in brackets are nobody's whom the ledger
-    names. The sum is the capacity, exactly; json and csv name the unit of their amounts. focus is CSV for finance, by
+    names. The sum is the capacity, exactly, but for devices of a class, which may overlap: these are what jobs held by
+    it, and have no capacity; json and csv name the unit of their amounts. focus is CSV for finance, by
     job and hour, with costs by `money`, from the whole ledger (operators).
     """
     if span.output == FOCUS:
@@ -209,6 +225,9 @@ async def idle(
     """
     if span.output == FOCUS:
         raise Failure(Exit.USAGE, "idle: --output=focus is of costs, and what is idle costs nobody; see `report`")
+    if span.resource.startswith(OF_CLASS):
+        why = "devices of a class may overlap, so that what is free has no sum; `tessera nodes -o wide` shows them now"
+        raise Failure(Exit.USAGE, f"idle: {why}")
     found = await span.report(at, by, idle=True)
     if by is IdleBy.CAUSE:
         said: Column[AccountRow] = Column("", lambda row: WORDS.get(row.name, ""), shrinks=True)
@@ -217,8 +236,8 @@ async def idle(
         _show(span, found, by, _columns(by, found, span.resource, parts=by is not IdleBy.DECISION))
 
 
-def _columns(by: str, found: AccountReport, resource: Resource, parts: bool = True) -> list[Column[AccountRow]]:
-    whole, _, time = SHOWN[resource]
+def _columns(by: str, found: AccountReport, resource: AnyResource, parts: bool = True) -> list[Column[AccountRow]]:
+    whole, _, time = SHOWN.get(resource, OF_DEVICES)
     measured = any(row.of(GpuCause.MEASURED) for row in found.rows)
 
     def amount(title: str, *causes: GpuCause) -> Column[AccountRow]:
@@ -229,17 +248,18 @@ def _columns(by: str, found: AccountReport, resource: Resource, parts: bool = Tr
         *((amount("USED", *RUNNING), amount("HELD", *HELD), amount("KEPT", *KEPT)) if parts else ()),
         *((amount("MEASURED", GpuCause.MEASURED), amount("WORKED", GpuCause.WORKED)) if measured else ()),
         Column(whole, lambda row: time(row.sum), right=True),
-        Column("PERCENT", lambda row: percent(row.sum, found.capacity), right=True),
+        Column("PERCENT", lambda row: percent(row.sum, found.capacity or found.sum), right=True),
     ]
 
 
 def _show(span: SpanOptions, found: AccountReport, by: str, columns: Sequence[Column[AccountRow]]) -> None:
-    output, (_, unit, _) = span.output, SHOWN[span.resource]
+    output, (_, unit, _) = span.output, SHOWN.get(span.resource, OF_DEVICES)
+    capacity = [] if span.resource.startswith(OF_CLASS) else [found.capacity]
     if output == CSV:
         lines = csv.writer(sys.stdout, lineterminator="\n")
         lines.writerow((by, "cause", unit))
         lines.writerows((row.name, cause, amount) for row in found.rows for cause, amount in row.parts.items())
-        lines.writerows(((SUM, "", found.sum), (CAPACITY, "", found.capacity)))
+        lines.writerows(((SUM, "", found.sum), *((CAPACITY, "", whole) for whole in capacity)))
         return
     if output.for_programs:
         value = {"by": by, "since_ts": found.since_ts, "until_ts": found.until_ts, "unit": unit}
@@ -249,7 +269,7 @@ def _show(span: SpanOptions, found: AccountReport, by: str, columns: Sequence[Co
     total = Counter[str]()
     for row in found.rows:
         total.update(row.causes)
-    ends = AccountRow(SUM, dict(total)), AccountRow(CAPACITY, {GpuCause.CAPACITY: found.capacity})
+    ends = AccountRow(SUM, dict(total)), *(AccountRow(CAPACITY, {GpuCause.CAPACITY: whole}) for whole in capacity)
     times = " to ".join(f"{local_time(ts):%Y-%m-%d %H:%M:%S}" for ts in (found.since_ts, found.until_ts))
     show(output, columns, [*found.rows, *ends], found.n, f"{times} {zone_name()}")
 
@@ -266,12 +286,19 @@ def memory_time(amount: int) -> str:
     return gpu_time((amount >> 30) // 1000 * GPU_SECOND)
 
 
-SHOWN: Mapping[Resource, tuple[str, str, Callable[[int], str]]] = {
+def device_time(amount: int) -> str:
+    """Devices times milliseconds as hours:minutes:seconds of one device, to the last digit."""
+    return gpu_time(amount * 1000)
+
+
+SHOWN: Mapping[str, tuple[str, str, Callable[[int], str]]] = {
     Resource.GPU: ("GPU TIME", "gpu_milli_ms", gpu_time),
     Resource.CPU: ("CPU TIME", "cpu_milli_ms", gpu_time),
     Resource.MEMORY: ("GIB TIME", "memory_byte_ms", memory_time),
 }
 """Title of the sum, unit in JSON and CSV, and text of an amount."""
+OF_DEVICES = "DEVICE TIME", "device_ms", device_time
+"""The same of devices of a class."""
 
 
 def percent(amount: int, whole: int) -> str:

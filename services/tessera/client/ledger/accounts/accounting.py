@@ -12,9 +12,10 @@ from tessera.client.views.rendering import local_time
 from tessera.engine.accounts.account import Account, AccountBooks, NoteUse
 from tessera.engine.accounts.dividing import NodeDivider, by_flavor
 from tessera.engine.accounts.naming import Naming
-from tessera.engine.accounts.owners import USE, GpuCause, GpuOwner, OwnedAmounts, Resource
+from tessera.engine.accounts.owners import USE, AnyResource, GpuCause, GpuOwner, OwnedAmounts, Resource
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
+from tessera_schemas.cluster.device_claims import OF_CLASS
 from tessera_schemas.work.money import Money
 
 
@@ -51,7 +52,10 @@ class AccountRow:
 
 @dataclass(frozen=True, slots=True)
 class AccountReport:
-    """`rows` sum to `capacity`: what the cluster had from `since_ts` on until `until_ts`. Message `n` was read last."""
+    """
+    `rows` sum to `capacity`: what the cluster had from `since_ts` on until `until_ts`; of a class of devices there is
+    no capacity, 0. Message `n` was read last.
+    """
 
     rows: tuple[AccountRow, ...]
     capacity: int
@@ -68,15 +72,15 @@ class AccountReport:
 class SpanBooks:
     """Books of an account that keep what lies between two moments of a resource; 0 stands for no bound."""
 
-    def __init__(self, since_ts: int, until_ts: int, naming: Naming, resource: Resource) -> None:
-        self._since, self._until, self._naming, self._place = since_ts, until_ts, naming, resource.place
+    def __init__(self, since_ts: int, until_ts: int, naming: Naming, resource: AnyResource) -> None:
+        self._since, self._until, self._naming, self._resource = since_ts, until_ts, naming, resource
         self.capacity = 0
         self._names: defaultdict[str, Counter[GpuCause]] = defaultdict(Counter)
 
     def add(self, owner: GpuOwner, amounts: OwnedAmounts, start_ts: int, end_ts: int) -> None:
         """See `AccountBooks`."""
         end_ts = min(end_ts, self._until or end_ts)
-        amount = amounts[self._place] * max(0, end_ts - max(start_ts, self._since))
+        amount = owner.part(amounts, self._resource) * max(0, end_ts - max(start_ts, self._since))
         if owner.cause is GpuCause.CAPACITY:
             self.capacity += amount
         elif amount:
@@ -139,7 +143,7 @@ async def account_report(
     until_ts: int,
     naming: Naming,
     divide: NodeDivider = by_flavor,
-    resource: Resource = Resource.GPU,
+    resource: AnyResource = Resource.GPU,
     with_use: bool = False,
 ) -> AccountReport:
     """
@@ -148,7 +152,7 @@ async def account_report(
     Raises Failure where it has nothing of that time, InvariantViolation where it contradicts itself.
     """
     books = SpanBooks(since_ts, until_ts, naming, resource)
-    note = books.note_use if with_use and resource is Resource.GPU else None
+    note = books.note_use if with_use and resource == Resource.GPU else None
     begin, upto, n = await read_account(ledger, books, until_ts, divide=divide, note_use=note)
     since, until = max(since_ts, begin), min(until_ts or upto, upto)
     if since >= until:
@@ -159,7 +163,7 @@ async def account_report(
 
 
 async def served_report(
-    api: Api, since_ts: int, until_ts: int, by: str, used_apart: bool = False, resource: Resource = Resource.GPU
+    api: Api, since_ts: int, until_ts: int, by: str, used_apart: bool = False, resource: AnyResource = Resource.GPU
 ) -> AccountReport:
     """
     The account as the gateway has it, in full hours; 0 stands for its beginning, or its end. Rows by a field, or cause.
@@ -168,9 +172,9 @@ async def served_report(
     Failure where there is nothing of that time.
     """
     # An older gateway knows GPUs alone, and refuses the name of the field.
-    asked = {} if resource is Resource.GPU else {"resource": resource.value}
+    asked = {} if resource == Resource.GPU else {"resource": str(resource)}
     found = await api.get("/v1/account", since=since_ts, until=until_ts, by=by, **asked)
-    if not found["capacity"]:
+    if not found["capacity"] and not resource.startswith(OF_CLASS):
         whole = "`tessera report --from-ledger` reads the whole ledger"
         raise Failure(Exit.NOT_FOUND, f"account: the gateway has nothing of that time; {whole}")
     names: defaultdict[str, Counter[GpuCause]] = defaultdict(Counter)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from tessera.engine.accounts.account import HOUR_MS
-from tessera.engine.accounts.owners import HELD, RUNNING, GpuOwner, OwnedAmounts
+from tessera.engine.accounts.owners import HELD, RUNNING, GpuOwner, OwnedAmounts, Resource
 from tessera_schemas.work.money import GPU_HOUR, Money, held_cost
 
 DIGITS = 9
@@ -49,7 +49,7 @@ class FocusBooks:
 
     def add(self, owner: GpuOwner, amounts: OwnedAmounts, start_ts: int, end_ts: int) -> None:
         """See `AccountBooks`."""
-        milli = amounts[0]
+        milli = owner.part(amounts, Resource.GPU)
         start, end = max(start_ts, self._since), min(end_ts, self._until or end_ts)
         if owner.cause not in (*RUNNING, *HELD) or not milli or start >= end:
             return

@@ -11,7 +11,7 @@ from tessera.domain.folding.spending import counted, limit_of, unit_of
 from tessera.domain.state import State
 from tessera.engine.accounts.account import Account
 from tessera.engine.accounts.naming import name_by
-from tessera.engine.accounts.owners import HELD, RUNNING, GpuCause, GpuOwner, OwnedAmounts
+from tessera.engine.accounts.owners import HELD, RUNNING, GpuCause, GpuOwner, OwnedAmounts, Resource
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera_schemas.work.budgets import MICROS, day_text, month_end, month_start, month_text
@@ -74,7 +74,7 @@ class MonthBooks:
 
     def add(self, owner: GpuOwner, amounts: OwnedAmounts, start_ts: int, end_ts: int) -> None:
         """See `AccountBooks`; what lies in one hour lies in one month, and has one price."""
-        milli = amounts[0]
+        milli = owner.part(amounts, Resource.GPU)
         sums, amount = self.months.get(month_start(start_ts)), milli * (end_ts - start_ts)
         if sums is None or not amount:
             return
