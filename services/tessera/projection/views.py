@@ -24,14 +24,15 @@ from tessera.domain.work.stops import missing_gpus, waiting_on
 from tessera.domain.work.task_array import TaskArray
 from tessera.engine.queueing.readiness import in_backoff
 from tessera.kernel.ports import Change
-from tessera.projection.moved_places import placements_of
+from tessera.projection.moved_places import placements_of, seen_anew
 from tessera.projection.recently_ended import ENDED_MAX, ENDED_SECONDS, RecentlyEnded
 from tessera_schemas.base import DIGEST_CHARACTERS
 from tessera_schemas.config import Queue, Quota
-from tessera_schemas.facts import NodeSeen, WorkRefused
+from tessera_schemas.facts import WorkRefused
 from tessera_schemas.ledger import (
     JOB_OF,
     Allocated,
+    DevicesNoted,
     EarmarkEnded,
     EarmarkSet,
     Finished,
@@ -449,15 +450,9 @@ def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict
             nodes |= {node: None for node, _ in state.backoffs.items()}
         if type(record) in STOPS:
             nodes |= dict.fromkeys(_stopped_on(state, record))
-        if type(record) is NodeChanged:
-            fact = message.facts[record.fact].fact
-            if isinstance(fact, NodeSeen):  # the fold refuses any other
-                nodes[fact.name] = None
-                there = state.runs.found(state.index.runs_on.get(fact.name, ()))
-                held_back = [run for run in there if run.held_back is not None]
-                # A node may be of another flavor now, and so of another price.
-                jobs |= {run.job_id: None for run in (there if state.tree.money else held_back)}
-                nodes |= {place.node: None for run in held_back for place in run.places}
+        if isinstance(record, NodeChanged | DevicesNoted):
+            more_jobs, more_nodes = seen_anew(state, message.facts[record.fact].fact)
+            jobs, nodes = jobs | more_jobs, nodes | more_nodes
     arrays = {job.task_of: None for job in state.jobs.found(jobs) if job.task_of}
     return jobs | arrays, nodes, quotas
 

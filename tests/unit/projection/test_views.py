@@ -51,6 +51,16 @@ from tests.builders import (
     work_refused,
 )
 from tests.ledgers import Committed
+from tests.published_devices import (
+    claim,
+    claiming,
+    class_seen,
+    gpus_with_nics,
+    layout_seen,
+    offering,
+    selected,
+    whole_gpus,
+)
 from tests.random_ledger import random_ledger
 
 MODELS: dict[str, Any] = {"jobs": JobView, "queues": QueueView, "nodes": NodeView, "config": Config, "refused": JobView}
@@ -418,3 +428,20 @@ def test_refused_work_is_shown_until_it_is_refused_no_more():
     assert followed.rows == rebuilt(books.state)
     books.commit(work_refused(refused=False))
     assert followed.fold(books.stored[-1:]).rows["refused"] == {}
+
+
+def test_what_becomes_known_of_devices_is_in_the_views_of_their_nodes_and_of_the_jobs_that_claim_them() -> None:
+    layout, other = whole_gpus(4), gpus_with_nics(4)
+    ledger = Committed().begin(offering("node-0", layout, 4), offering("node-1", other, 4), node_seen("node-2"))
+    ledger.commit(admitted("k1", job_spec(claiming(claim(count=9)))))
+    ledger.commit(layout_seen(layout))
+    ledger.commit(class_seen())
+    ledger.commit(layout_seen(other), class_seen("net", "nic"))
+    ledger.commit(selected(other, 0xF0, "nic"))
+    ledger.commit(class_seen(gone=True))
+    followed = Followed()
+    for data in ledger.stored:
+        followed.fold([data])
+        assert followed.rows == rebuilt(followed.shard.state)
+    assert followed.view("nodes", "node-1").device_classes == (("net", 4, 0, 0),)
+    assert ("nodes", "node-2") not in followed.touched
