@@ -5,13 +5,18 @@ from dataclasses import replace
 from rich.cells import cell_len
 
 from tessera.client.commands.shard.slots import lines
-from tessera.client.views.overview import idle_lines
+from tessera.client.views.overview import idle_lines, overview
 from tessera.client.views.rendering import COLUMNS
 from tessera.engine.explain.held_back import held_back
 from tessera.engine.placement.free_slots import slots
+from tessera.gateway.operations.models import WorkGroups
+from tessera.projection.views import all_views
+from tessera_schemas.cluster.device_layouts import DeviceTaint
 from tessera_schemas.facts import DrainRequested, RunIdle
 from tessera_schemas.job import Topology
-from tests.builders import admitted, node_seen
+from tessera_schemas.views import NodeView
+from tests.builders import admitted, job_spec, node_seen
+from tests.published_devices import DRIVER, claim, claiming, class_seen, layout_seen, offering, whole_gpus
 from tests.rounds import Rounds
 from tests.unit.scheduler.reserving_world import shard, submit
 
@@ -35,6 +40,19 @@ def test_sizes_come_first_and_then_where_the_idle_gpus_are() -> None:
         "         1 on nodes that are not ready, or drained",
         "         8 can be had now: nothing waits",
     ]
+
+
+def test_devices_of_each_class_are_told_with_what_is_taken_and_tainted_in_slots_and_in_top() -> None:
+    layout = whole_gpus(4)
+    taint = DeviceTaint(device=f"{DRIVER}/node-0/gpu-3", key="XidError", effect="NoSchedule")
+    rounds = Rounds(nodes=[layout_seen(layout), class_seen(), offering("node-0", layout, 4)])
+    rounds.commit(admitted("k1", job_spec(claiming(claim(count=2)))))
+    rounds.settle()
+    rounds.commit(offering("node-0", layout, 4, tainted=(taint,)))
+    told = f"devices of {DRIVER}: 2 of 4 taken, 1 tainted"
+    assert printed(rounds)[-1] == f"  {told}"
+    views = [NodeView.from_bytes(each.value) for each in all_views(rounds.state) if each.view == "nodes"]
+    assert told in overview(WorkGroups(as_of=1, tenants=(), reasons=()), views, (), 0)
 
 
 def test_what_rules_keep_idle_is_told_with_the_way_out_in_slots_and_in_top() -> None:

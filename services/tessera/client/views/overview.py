@@ -8,6 +8,7 @@ from tessera.client.views.queues import QUEUES, queue_rows
 from tessera.client.views.rendering import Column, table
 from tessera.domain.devices.free_slots import Slots
 from tessera.domain.devices.held_back import HoldsBack
+from tessera.domain.devices.offers import ClassUse, sum_classes
 from tessera_schemas.reasons import code_words
 from tessera_schemas.text.units import format_age, format_milli
 from tessera_schemas.views import NodeView, QueueView
@@ -22,7 +23,9 @@ def overview(
     work: "WorkGroups", nodes: Sequence[NodeView], queues: Sequence[QueueView], now_ms: int, pools: Sequence[Slots] = ()
 ) -> list[str]:
     """All lines but the first, which says where this is."""
-    lines = [node_line(nodes), *idle_lines(pools), "", *table(TOP_QUEUES, queue_rows(queues, nodes))]
+    devices = class_lines(use for node in nodes if not node.gone for use in node.device_classes)
+    lines = [node_line(nodes), *(line for told in devices for line in wrapped(told)), *idle_lines(pools)]
+    lines += ["", *table(TOP_QUEUES, queue_rows(queues, nodes))]
     if work.tenants:
         lines += ["", *table(TENANTS, work.tenants)]
     if work.idle:
@@ -41,6 +44,14 @@ def idle_lines(pools: Iterable[Slots]) -> list[str]:
         if each.rule is not HoldsBack.NOTHING_WAITS
     ]
     return [line for each in told for line in wrapped(each)]
+
+
+def class_lines(uses: Iterable[ClassUse]) -> list[str]:
+    """A line on the devices of each class that drivers publish, in all nodes together."""
+    return [
+        f"devices of {name}: {taken} of {count} taken" + (f", {tainted} tainted" if tainted else "")
+        for name, count, taken, tainted in sum_classes(uses)
+    ]
 
 
 def node_line(nodes: Iterable[NodeView]) -> str:

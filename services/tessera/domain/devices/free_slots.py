@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tessera.domain.devices.held_back import HeldBack
+from tessera.domain.devices.offers import ClassUse
 
 
 class Stranded(StrEnum):
@@ -53,6 +54,7 @@ class Slots:
 
     `unused` is what else is idle: GPUs that runs hold which were warned that they use none of theirs. `unclaimed` says
     why nobody takes what can be had, and `held_back`, where it was asked for, by which rules, in sum all of it.
+    `device_classes` are devices that drivers publish, of all nodes that are there.
     """
 
     pool: str
@@ -63,6 +65,7 @@ class Slots:
     unused: Unused = Unused()
     unclaimed: Unclaimed = Unclaimed.NOTHING_WAITS
     held_back: tuple[HeldBack, ...] = ()
+    device_classes: tuple[ClassUse, ...] = ()
 
     @property
     def can_be_had(self) -> int:

@@ -22,6 +22,16 @@ Taken = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 """Devices that claims have, in order: `driver/pool/device`, and the part of it that is had where it is shared."""
 
 
+def sum_classes(uses: Iterable[ClassUse]) -> list[ClassUse]:
+    """The sum of several nodes' uses of classes, in order of the classes."""
+    found = dict[str, ClassUse]()
+    for name, *numbers in uses:
+        _, *before = found.get(name, (name, 0, 0, 0))
+        count, taken, tainted = (more + less for more, less in zip(numbers, before, strict=True))
+        found[name] = name, count, taken, tainted
+    return [use for _, use in sorted(found.items())]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Device:
     """One device of an offer; fields as of `OfferedDevice`. `pool` is "" where the pool is called as its node."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tessera.domain.devices.free_slots import NodeCauses, Size, Slots, Stranded, Unclaimed, Unused
+from tessera.domain.devices.offers import ClassUse, sum_classes
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.entities import Earmark
 from tessera.domain.idle import idle_policy
@@ -130,6 +131,7 @@ class Tally:
         self._gpus = self._most = 0
         self._models = set[str]()
         self._free: dict[int, Counter[tuple[str, str]]] = {}
+        self._classes: list[ClassUse] = []
 
     def add(self, node: Node) -> Counter[Stranded]:
         """
@@ -137,7 +139,11 @@ class Tally:
 
         Returns its idle thousandths of GPUs by cause.
         """
-        if node.gone or not node.gpus:
+        if node.gone:
+            return Counter()
+        if node.offer is not None:
+            self._classes = sum_classes((*self._classes, *node.device_classes))
+        if not node.gpus:
             return Counter()
         self._gpus, self._most = self._gpus + node.gpus, max(self._most, node.gpus)
         suited = _suited(self._whole, node), _suited(self._parts, node)
@@ -231,7 +237,8 @@ class Tally:
             sizes.append(self._size(gpus))
             gpus *= 2
         stranded = tuple((cause, self._stranded[cause]) for cause in Stranded)
-        return Slots(self._pool, self._gpus, sum(milli for _, milli in stranded), stranded, tuple(sizes))
+        idle, classes = sum(milli for _, milli in stranded), tuple(self._classes)
+        return Slots(self._pool, self._gpus, idle, stranded, tuple(sizes), device_classes=classes)
 
     def _size(self, gpus: int) -> Size:
         several = (MODEL_LEVEL,) if len(self._models) > 1 else ()

@@ -358,6 +358,10 @@ class PoolSlots(Lenient):
         ),
     ] = "nothing_waits"
     held_back: tuple[HeldBackGpus, ...] = ()
+    device_classes: Annotated[
+        tuple[tuple[str, int, int, int], ...],
+        Field(description="Devices that drivers publish: class, number, of which taken, and under a taint"),
+    ] = ()
 
 
 class SlotList(Lenient):

@@ -16,6 +16,8 @@ COUNTED_EVENTS = (
     "loop_blocked",
 )
 """Log lines on which an alarm stands (deploy/alerts.yaml): counted, so that no alarm has to read logs."""
+CLASSES_MAX = 64
+"""Classes of devices of one pool that are shown: whoever administers the cluster names them."""
 STEP_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
@@ -65,6 +67,7 @@ class Metrics:
         self.ledger_bytes_max = Gauge(
             "tessera_ledger_bytes_max", "What it may hold; 0: nothing bounds it, or not seen yet", registry=r
         )
+        self._devices = _class_devices(r)
         self._pool = Gauge("tessera_pool_gpus", "GPUs of the nodes of a pool", ["pool"], registry=r)
         self._backed_off = Gauge(
             "tessera_nodes_backed_off", "Nodes on which pods do not start or last", ["pool"], registry=r
@@ -137,11 +140,15 @@ class Metrics:
             self._backed_off.labels(pool).set(count)
 
     def left_of_pools(self, pools: Iterable[Slots]) -> None:
-        """The labels are bounded by the configuration and by the largest node; a pool that went is not shown."""
+        """
+        The labels are bounded by the configuration and by the largest node; a pool that went is not shown. Of classes
+        of devices a pool has those with most devices, `CLASSES_MAX` of them.
+        """
         self._slots.clear()
         self._idle.clear()
         self._by_rule.clear()
         self._pool.clear()
+        self._devices.clear()
         for left in pools:
             self._pool.labels(left.pool).set(left.gpus)
             for rule in HoldsBack:
@@ -153,6 +160,14 @@ class Metrics:
                     self._slots.labels(left.pool, str(size.gpus), level).set(most)
             for cause, milli in left.stranded:
                 self._idle.labels(left.pool, cause.value).set(milli / 1000)
+            for name, *numbers in sorted(left.device_classes, key=lambda use: (-use[1], use[0]))[:CLASSES_MAX]:
+                for state, number in zip(("offered", "taken", "tainted"), numbers, strict=True):
+                    self._devices.labels(left.pool, name, state).set(number)
+
+
+def _class_devices(r: CollectorRegistry) -> Gauge:
+    told = "Devices that drivers publish on the nodes of a pool, by class: offered, of which taken and tainted"
+    return Gauge("tessera_class_devices", told, ["pool", "device_class", "state"], registry=r)
 
 
 def _process(r: CollectorRegistry) -> None:

@@ -10,6 +10,7 @@ from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.connect.connecting import api_of
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.explain import wrapped
+from tessera.client.views.overview import class_lines
 from tessera.client.views.rendering import Column, Output, plain, show_value, table
 from tessera.domain.devices.free_slots import Slots, Stranded, Unclaimed
 from tessera_schemas.text.units import format_milli
@@ -90,6 +91,8 @@ def lines(found: list[Slots], wide: bool = False) -> list[str]:
                 told = f"  {format_milli(rule.gpu_milli):>8} can be had now: {rule.describe()}"
                 describe_largest += [told] if wide else wrapped(told, 11)
         describe_largest += _unused_lines(each)
+        described = [f"  {line}" for line in class_lines(each.device_classes)]
+        describe_largest += described if wide else [line for told in described for line in wrapped(told)]
     return describe_largest
 
 
