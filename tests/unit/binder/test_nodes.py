@@ -51,6 +51,11 @@ NOT_WHOLE = {
         {"nvidia.com/mig.strategy": "single", "nvidia.com/gpu.product": "A100-SXM4-80GB-MIG-1g.10gb"},
         "instances of A100-SXM4-80GB-MIG-1g.10gb",
     ),
+    "GKE says that containers share each": (
+        {"cloud.google.com/gke-max-shared-clients-per-gpu": "4"},
+        "offers each GPU 4 times",
+    ),
+    "GKE says that they are instances": ({"cloud.google.com/gke-gpu-partition-size": "1g.5gb"}, "instances of 1g.5gb"),
     "there are fewer GPUs": ({"nvidia.com/gpu.count": "2"}, "offers 8 of nvidia.com/gpu and has 2 GPUs"),
 }
 
@@ -76,6 +81,17 @@ WHOLE = [
 def test_whole_gpus_are_counted_whatever_else_is_said(labels: dict[str, str]) -> None:
     seen = node_seen(api_node(metadata={"labels": labels}))
     assert (seen.ready, seen.gpus, seen.trouble) == (True, 8, None)
+
+
+def test_instances_that_are_offered_several_times_are_nobodys_own() -> None:
+    labels = {"tessera.io/device-profile": "mig", "nvidia.com/gpu.memory": "81920"}
+    room = {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "28"}
+    for times, gpus in (("1", 4), ("4", 0)):
+        shared = {"nvidia.com/mig-1g.10gb.replicas": times, "nvidia.com/mig-1g.10gb.product": "A100-MIG-1g.10gb"}
+        seen = node_seen(api_node(room=room, metadata={"labels": labels | shared}))
+        assert (seen.gpus, seen.trouble is None) == (gpus, bool(gpus))
+    assert seen.trouble is not None
+    assert (seen.trouble.code, "each instance of 1g.10gb 4 times" in seen.trouble.detail) == (Code.NOT_WHOLE_GPUS, True)
 
 
 def test_a_node_without_gpus_to_offer_is_fine_whatever_its_labels_say() -> None:

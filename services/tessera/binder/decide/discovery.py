@@ -5,8 +5,10 @@ NVIDIA's stock plugin can offer a GPU several times (time-slicing, MPS) or an in
 whole one, all under the same name and with nothing that keeps the programs apart. Pure.
 
 Source: NVIDIA, GPU feature discovery, generated labels: `nvidia.com/gpu.replicas`, the suffix `-SHARED` of the product,
-`nvidia.com/mig.strategy`, `nvidia.com/gpu.count`. AMD, node labeller: `amd.com/compute-memory-partition`. Intel, GPU
-plugin: `gpu.intel.com/device.count`, below what is offered where containers share a card.
+`nvidia.com/mig.strategy`, `nvidia.com/gpu.count`, and `.replicas` of each resource of instances. Google, GKE, labels of
+nodes: `cloud.google.com/gke-max-shared-clients-per-gpu`, `cloud.google.com/gke-gpu-partition-size`. AMD, node labeller:
+`amd.com/compute-memory-partition`. Intel, GPU plugin: `gpu.intel.com/device.count`, below what is offered where
+containers share a card.
 """
 
 import re
@@ -22,10 +24,18 @@ from tessera_schemas.cluster.device_vendors import (
     GpuResource,
     known_gpu_resources,
 )
-from tessera_schemas.cluster.labels import GPU_MODEL_LABEL, GPU_PRODUCT_LABEL, GPU_RESOURCE, MIG_STRATEGY_LABEL
+from tessera_schemas.cluster.labels import (
+    GKE_CLIENTS_LABEL,
+    GKE_PARTITION_LABEL,
+    GPU_MODEL_LABEL,
+    GPU_PRODUCT_LABEL,
+    GPU_RESOURCE,
+    MIG_RESOURCE_PREFIX,
+    MIG_STRATEGY_LABEL,
+)
 from tessera_schemas.shard.ledger_form import GPU_RESOURCES_FROM
 
-SHARED_SUFFIX = "-SHARED"
+SHARED_SUFFIX, REPLICAS_SUFFIX = "-SHARED", ".replicas"
 Metadata = Mapping[str, Any]
 
 
@@ -60,7 +70,7 @@ def memory_of(labels: Metadata, kind: GpuResource) -> int:
 
 def not_whole(offered: int, labels: Metadata, kind: GpuResource) -> str:
     """Why `offered` of the GPU resource are not that many whole GPUs; "" when nothing says so."""
-    replicas, there = _number(labels, kind.replicas_label) or 1, _number(labels, kind.count_label)
+    replicas, there = _replicas(labels, kind), _number(labels, kind.count_label)
     if not offered:
         return ""
     if replicas > 1:
@@ -71,6 +81,8 @@ def not_whole(offered: int, labels: Metadata, kind: GpuResource) -> str:
             return "the device plugin offers each GPU several times"
         if labels.get(MIG_STRATEGY_LABEL) == "single" and "-MIG-" in product:
             return f"what it offers as {GPU_RESOURCE} are instances of {product}"
+        if profile := str(labels.get(GKE_PARTITION_LABEL, "")):
+            return f"what it offers as {GPU_RESOURCE} are instances of {profile}"
     cut = str(labels.get(AMD_PARTITION_LABEL, "")) if kind.resource == AMD_RESOURCE else ""
     if cut and not cut.startswith(AMD_UNCUT):
         return f"what it offers as {kind.resource} are partitions ({cut})"
@@ -81,7 +93,22 @@ def not_whole(offered: int, labels: Metadata, kind: GpuResource) -> str:
 
 def cards(offered: int, labels: Metadata, kind: GpuResource) -> int:
     """Number of GPUs, where a profile owns them all and may offer each several times."""
-    return offered // max(1, _number(labels, kind.replicas_label) or 1)
+    return offered // _replicas(labels, kind)
+
+
+def shared_instances(labels: Metadata, profiles: Iterable[str]) -> str:
+    """The first kind of MIG instances that the device plugin offers several times each, in words; "" for none."""
+    found = ((each, _number(labels, f"{MIG_RESOURCE_PREFIX}{each}{REPLICAS_SUFFIX}") or 1) for each in profiles)
+    said = (f"each instance of {each} {times} times" for each, times in found if times > 1)
+    return next((f"the device plugin offers {each}" for each in said), "")
+
+
+def _replicas(labels: Metadata, kind: GpuResource) -> int:
+    """How often each GPU is offered, at least once. GKE shares NVIDIA's GPUs without NVIDIA's labels."""
+    said = _number(labels, kind.replicas_label)
+    if said is None and kind.resource == GPU_RESOURCE:
+        said = _number(labels, GKE_CLIENTS_LABEL)
+    return max(1, said or 1)
 
 
 def _number(labels: Metadata, label: str) -> int | None:

@@ -8,7 +8,7 @@ card than the ledger says would be given twice.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tessera.binder.decide.discovery import Metadata, cards, not_whole
+from tessera.binder.decide.discovery import Metadata, cards, not_whole, shared_instances
 from tessera.binder.decide.hami import NODE_ANNOTATION, read_cards
 from tessera.domain.devices.instances import geometry_of, layout
 from tessera_schemas.cluster.device_vendors import GpuResource
@@ -115,6 +115,8 @@ def _mig(capacity: Metadata, labels: Metadata, annotations: Metadata, gpu_memory
     instances = {name: count for name, count in made.items() if count}
     if not instances:
         return Gpus(trouble=(Code.DEVICE_UNKNOWN, f"it offers no {MIG_RESOURCE_PREFIX}* of a known profile"))
+    if shared := shared_instances(labels, instances):
+        return Gpus(trouble=(Code.NOT_WHOLE_GPUS, shared))
     geometry = geometry_of(frozenset(instances), labels.get(MIG_GEOMETRY_LABEL, ""), gpu_memory_bytes)
     if geometry is None:
         profiles = ", ".join(instances)
