@@ -966,9 +966,9 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
 @pytest.mark.parametrize(
     ("package", "most"),
     [
-        (account_checker, 310),
+        (account_checker, 345),
         (checker, 560),
-        (devices_checker, 165),
+        (devices_checker, 170),
         (events_checker, 160),
         (pays_checker, 130),
         (relations_checker, 145),

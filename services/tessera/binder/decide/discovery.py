@@ -104,7 +104,7 @@ def shared_instances(labels: Metadata, profiles: Iterable[str]) -> str:
 
 
 def _replicas(labels: Metadata, kind: GpuResource) -> int:
-    """How often each GPU is offered, at least once. GKE shares NVIDIA's GPUs without NVIDIA's labels."""
+    """Number of times that each GPU is offered, at least 1. GKE shares NVIDIA's GPUs without NVIDIA's labels."""
     said = _number(labels, kind.replicas_label)
     if said is None and kind.resource == GPU_RESOURCE:
         said = _number(labels, GKE_CLIENTS_LABEL)

@@ -1,4 +1,4 @@
-"""How many bytes an allocation takes at most, so that no decision is made that no message holds. Pure."""
+"""Bytes that an allocation takes at most, so that no decision is made that no message holds. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ ANYWHERE = Longest(NODE_NAME_LENGTH_MAX, 63 + NODE_NAME_LENGTH_MAX + 63 + _SHARE
 
 
 def longest_of(placements: Iterable[Placement]) -> Longest:
-    """As these placements have them."""
+    """Longest names among these placements."""
     chosen = tuple(placements)
     drawn = (
         len(each.driver) + len(each.pool) + len(each.device) + _share_bytes(name for name, _ in each.capacity)
@@ -80,7 +80,7 @@ def most_bytes_in(state: State, job: Job, pool: str, bytes_left: int) -> int:
 
 
 def too_large(size: int) -> Reason | None:
-    """Why an allocation of so many bytes is not made; None for one that is."""
+    """Reason why no allocation has so many bytes; None where it may."""
     if size <= ALLOCATION_BYTES_MAX:
         return None
     numbers = {"bytes": size, "bytes_max": ALLOCATION_BYTES_MAX}
@@ -96,6 +96,7 @@ def _longest_device(offer: Offer, node: int) -> int:
 
 
 def _share_bytes(names: Iterable[str]) -> int:
+    # A whole device says no capacity, and most devices are whole ones.
     found = sum(len(name) + _SHARE_BYTES for name in names)
     return found and found + _SHARES_BYTES
 
@@ -105,6 +106,7 @@ def _drawn_bytes(need: Need, answered: frozenset[str], device: int) -> int:
     if not device:
         return 0
     counted = ((name, count) for name, count in (*need.devices, (GPU_RESOURCE, need.gpus)) if count)
+    # Of the nodes of a pool some may answer counted resources by a class, and nobody knows yet which the pods get.
     asked = [
         (count, len(EXTENDED_CLAIM) + len(name))
         for name, count in counted

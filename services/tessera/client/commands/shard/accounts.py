@@ -298,7 +298,7 @@ SHOWN: Mapping[str, tuple[str, str, Callable[[int], str]]] = {
 }
 """Title of the sum, unit in JSON and CSV, and text of an amount."""
 OF_DEVICES = "DEVICE TIME", "device_ms", device_time
-"""The same of devices of a class."""
+"""The report of devices of a class."""
 
 
 def percent(amount: int, whole: int) -> str:
