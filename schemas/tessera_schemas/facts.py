@@ -16,7 +16,7 @@ from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, Note
 from tessera_schemas.cluster import device_facts as device_facts
 from tessera_schemas.cluster.device_layouts import NodeOffer
 from tessera_schemas.cluster.device_vendors import IsDefault, OfferedResource
-from tessera_schemas.cluster.devices import DeviceProfile, GpuUuids
+from tessera_schemas.cluster.devices import DeviceProfile, GpuUuids, ShareSize
 from tessera_schemas.cluster.mig import GEOMETRIES, resource_of
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import REPLICAS_MAX, CheckpointAt, CheckpointPath, JobSpec, LabelKey, LabelValue, RoleReach
@@ -400,6 +400,7 @@ class NodeSeen(AnyFact, sender="binder"):
     offer: Annotated[NodeOffer, Field(description="Devices that drivers publish (DRA)")] = NodeOffer()
     gpu_resource: OfferedResource = ""
     gpu_default: IsDefault = True
+    share_milli: ShareSize = 0
 
     @property
     def extended(self) -> dict[str, int]:

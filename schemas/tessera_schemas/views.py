@@ -290,6 +290,9 @@ class NodeView(Lenient):
     gpu_default: Annotated[
         bool, Field(description="Whether jobs that name neither a GPU resource nor a model may use its GPUs")
     ] = True
+    share_milli: Annotated[
+        int, Field(description="Thousandths of a GPU that every share there is; 0: shares are of any size")
+    ] = 0
     lost_ts: Annotated[
         int, Field(description="Time of loss, for a node shown as it was before it lost devices or vanished")
     ] = 0

@@ -56,7 +56,7 @@ LATER = {
     "fact.checkpoint_reported.v1": {"at"},
     "fact.checkpoint_saved.v1": {"at"},
     "fact.job_refused.v1": {"trace"},
-    "fact.node_seen.v1": {"cordoned", "offer", "gpu_resource", "gpu_default"},
+    "fact.node_seen.v1": {"cordoned", "offer", "gpu_resource", "gpu_default", "share_milli"},
     "fact.run_absent.v1": {"steps"},
     "fact.run_lost.v1": {"told"},
     "io.tessera.job.admitted.v1": {"array", "task", "tasks", "number", "digest", "notes"},
@@ -107,7 +107,7 @@ LATER = {
     "view.node.v1": {
         *("cordoned", "away_since_ts", "missing_gpus", "waiting_runs", "held_back_runs"),
         "device_classes",
-        *("gpu_resource", "gpu_default"),
+        *("gpu_resource", "gpu_default", "share_milli"),
     },
 }
 """Optional fields that came after a type's golden bytes, which never change and are read without them."""

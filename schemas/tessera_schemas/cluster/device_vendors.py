@@ -85,6 +85,9 @@ GKE"; Huawei, ascend-for-volcano (`huawei.com/Ascend910`, `accelerator-type`); H
 that their device plugins register.
 """
 
+NVIDIA_SHARED = GPU_RESOURCES[0].model_copy(update={"resource": f"{GPU_RESOURCE}.shared"})
+"""Replicas of NVIDIA's GPUs, where the device plugin renames what it offers several times (`renameByDefault`)."""
+
 AMD_PARTITION_LABEL = "amd.com/compute-memory-partition"
 """AMD's node labeller: how all GPUs of the node are cut, such as `spx_nps1` (not at all) and `cpx_nps4`."""
 AMD_UNCUT = "spx"

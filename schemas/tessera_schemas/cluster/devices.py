@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-DeviceProfile = Literal["whole", "shares", "plugin", "visible-devices", "hami", "mig", "dra"]
+DeviceProfile = Literal["whole", "shares", "plugin", "visible-devices", "hami", "mig", "dra", "time-slicing", "mps"]
 Kind = Literal["whole", "share", "instance"]
 
 SERVES: dict[str, frozenset[Kind]] = {
@@ -20,28 +20,39 @@ SERVES: dict[str, frozenset[Kind]] = {
     "hami": frozenset({"whole", "share"}),
     "mig": frozenset({"instance"}),
     "dra": frozenset(),
+    "time-slicing": frozenset({"share"}),
+    "mps": frozenset({"share"}),
 }
 """
 `whole`: the stock device plugin. `shares`, `plugin`: a plugin of one's own that reads the annotations about devices.
 `visible-devices`: no plugin; the container runtime is told the cards. `hami`: HAMi's device plugin. `mig`: the stock
-plugin with the instances that an operator made. `dra`: drivers publish the GPUs, and pods claim them.
+plugin with the instances that an operator made. `dra`: drivers publish the GPUs, and pods claim them. `time-slicing`,
+`mps`: the stock plugin offers each GPU several times, and a share is one of these replicas.
 """
+OF_REPLICAS = frozenset({"time-slicing", "mps"})
+"""Profiles under which every share has one size, and the kubelet picks the GPU that it is of."""
 NAMES_ITS_CARDS = frozenset({"visible-devices", "hami"})
 """Profiles under which a slot is one certain card, so that the node must say its UUIDs."""
-NAMES_NO_CARDS = frozenset({"whole", "shares", "plugin"})
+NAMES_NO_CARDS = frozenset({"whole", "shares", "plugin", *OF_REPLICAS})
 """Profiles under which nobody says which card a slot is: when there are fewer, only sums compare."""
 
 Isolation = Literal["none", "memory", "compute", "hardware"]
 """What keeps a pod's part of a GPU from the others on it; `compute` limits memory as well."""
-SHARE_ISOLATION: dict[str, Isolation] = {"hami": "compute"}
-"""Of shares by device profile; under any other nothing is known to be enforced. An instance has hardware of its own."""
+SHARE_ISOLATION: dict[str, Isolation] = {"hami": "compute", "mps": "compute"}
+"""
+Of shares by device profile: HAMi's library and NVIDIA's MPS daemon limit memory and cores; under any other nothing is
+known to be enforced. An instance has hardware of its own.
+"""
 
 GpuUuid = Annotated[str, StringConstraints(pattern=r"^GPU-[0-9A-Za-z-]{1,60}$")]
 GpuUuids = Annotated[
     tuple[GpuUuid, ...],
     Field(max_length=64, description="GPU UUIDs by slot, where a slot stands for one certain card"),
 ]
-
+ShareSize = Annotated[
+    int,
+    Field(ge=0, lt=1000, description="Thousandths of a GPU that every share there is; 0: shares are of any size"),
+]
 
 STEERING = frozenset(
     {

@@ -56,7 +56,7 @@ UNNEEDED_STOPS_FROM = 6
 LENT_KEPT_FROM = 6
 """The format from which on a run knows since when its disruption budget keeps lent quota, and may be called in."""
 GPU_RESOURCES_FROM = 6
-"""The format from which on a node's GPUs are of any vendor, and not NVIDIA's alone."""
+"""The format from which on a node's GPUs are of any vendor, and replicas of NVIDIA's are shares."""
 OWNER_ENDS_FROM = 6
 """The format from which on an adopted job ends as its owner does, and keeps how its last run ended until the next."""
 BUDGETS_FROM = 6

@@ -372,6 +372,7 @@ class Views:
             capacity=node.capacity,
             gpu_resource=node.gpu_resource,
             gpu_default=node.gpu_default,
+            share_milli=node.share_milli,
             **more,
         )
 

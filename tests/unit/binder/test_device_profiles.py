@@ -88,6 +88,30 @@ async def test_explain_says_the_isolation_of_shares(world: World, asked: dict[st
     assert ("Isolation of its shares (visible-devices): none." in found.sentences) == said
 
 
+async def test_a_replica_is_a_share_of_its_size_and_nobody_gets_it_as_a_whole_gpu(world: World) -> None:
+    has(world, gpus=2, replicas=4, device_profile="mps")
+    await world.run(2)
+    shares = [await world.submit(str(number), requester(gpu_milli=250)) for number in range(8)]
+    assert [world.job(job_id).phase for job_id in shares] == ["running"] * 8
+    (container,) = world.pods(world.current(shares[0]).run_id)[0]["spec"]["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    found = explain(world.state, shares[0], world.state.ts)
+    assert found is not None
+    assert "Isolation of its shares (mps): compute." in found.sentences
+    asked = {
+        "nodes_short_of_gpu": {"gpu_milli": 250},
+        "nodes_of_other_share_size": {"gpu_milli": 200},
+        "nodes_of_other_device_profile": {"gpus": 1},
+    }
+    for number, asks in asked.items():
+        waits = admitted(number, requester(**asks))
+        await world.commit(waits)
+        await world.run(5)
+        reason = world.job(waits.job_id).reason
+        assert reason is not None
+        assert (reason.code, reason.numbers.get(number)) == (Code.NO_FIT, 1)
+
+
 async def test_instances_are_given_as_long_as_there_are_any_and_come_back(world: World) -> None:
     has(world, device_profile="mig", mig={"1g.10gb": 2}, gpu_memory="80Gi")
     await world.run(2)

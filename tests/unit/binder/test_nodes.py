@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from tessera.binder.decide.nodes import node_gone, node_seen
-from tessera_schemas.facts import NodeSeen
+from tessera_schemas.cluster.device_vendors import GPU_RESOURCES
+from tessera_schemas.config import Pool
+from tessera_schemas.facts import NodeSeen, Others
 from tessera_schemas.reasons import Code
 from tests.builders import GIB
 from tests.unit.binder.api_nodes import api_node
@@ -62,7 +64,7 @@ NOT_WHOLE = {
 
 @pytest.mark.parametrize(("labels", "why"), NOT_WHOLE.values(), ids=NOT_WHOLE)
 def test_what_is_offered_as_gpus_and_is_not_is_counted_as_none_and_said(labels: dict[str, str], why: str) -> None:
-    seen = node_seen(api_node(metadata={"labels": labels}))
+    seen = node_seen(api_node(metadata={"labels": labels}), pools=(Pool(name="default", device_profile="whole"),))
     assert (seen.ready, seen.gpus) == (False, 0)
     assert seen.trouble is not None
     assert seen.trouble.code is Code.NOT_WHOLE_GPUS
@@ -97,6 +99,57 @@ def test_instances_that_are_offered_several_times_are_nobodys_own() -> None:
 def test_a_node_without_gpus_to_offer_is_fine_whatever_its_labels_say() -> None:
     seen = node_seen(api_node(room={"nvidia.com/gpu": "0"}, metadata={"labels": SHARED}))
     assert (seen.ready, seen.gpus) == (True, 0)
+
+
+SLICED = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "2"}
+MPS = {**SLICED, "nvidia.com/gpu.sharing-strategy": "mps", "nvidia.com/mps.capable": "true"}
+REPLICAS = {
+    "labels of before MPS": (SLICED, {}, "time-slicing"),
+    "time-slicing": ({**SLICED, "nvidia.com/gpu.sharing-strategy": "time-slicing"}, {}, "time-slicing"),
+    "MPS": (MPS, {}, "mps"),
+    "MPS under another name": (MPS, {"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": "8"}, "mps"),
+}
+
+
+@pytest.mark.parametrize(("labels", "room", "profile"), REPLICAS.values(), ids=REPLICAS)
+def test_replicas_are_shares_of_as_many_gpus_as_there_are(
+    labels: dict[str, str], room: dict[str, str], profile: str
+) -> None:
+    seen = node_seen(api_node(room=room, metadata={"labels": labels}))
+    assert (seen.ready, seen.gpus, seen.device_profile, seen.share_milli) == (True, 2, profile, 250)
+    assert (seen.gpu_resource, seen.gpu_default) == ("nvidia.com/gpu.shared" if room else "", True)
+    before = node_seen(api_node(room=room, metadata={"labels": labels}), known=GPU_RESOURCES[:1])
+    assert (before.gpus, before.device_profile) == (0, "whole")
+
+
+def test_replicas_of_others_take_the_fewest_gpus_that_they_may_be_of() -> None:
+    seen = node_seen(api_node(metadata={"labels": SLICED}), Others(pods=5, gpus=5))
+    assert seen.others.gpus == 2
+    room = {"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": "8"}
+    renamed = Others(pods=1, devices={"nvidia.com/gpu.shared": 1})
+    assert node_seen(api_node(room=room, metadata={"labels": MPS}), renamed).others == Others(pods=1, gpus=1)
+
+
+NO_REPLICAS = {
+    "MPS does not run": ({**MPS, "nvidia.com/mps.capable": "false"}, "", Code.NOT_WHOLE_GPUS),
+    "MPS is said, and does not run": ({**MPS, "nvidia.com/mps.capable": "false"}, "mps", Code.DEVICE_UNKNOWN),
+    "another strategy is said": (MPS, "time-slicing", Code.DEVICE_CONFLICT),
+    "nobody says how many": ({}, "time-slicing", Code.DEVICE_UNKNOWN),
+    "thousandths do not make up one GPU": (
+        {"nvidia.com/gpu.replicas": "48", "nvidia.com/gpu.count": "2"},
+        "",
+        Code.DEVICE_UNKNOWN,
+    ),
+    "they are of instances": ({**SLICED, "nvidia.com/gpu.product": "A100-MIG-1g.5gb-SHARED"}, "", Code.NOT_WHOLE_GPUS),
+}
+
+
+@pytest.mark.parametrize(("labels", "profile", "code"), NO_REPLICAS.values(), ids=NO_REPLICAS)
+def test_replicas_that_are_not_known_for_certain_serve_nobody(labels: dict[str, str], profile: str, code: Code) -> None:
+    named = {"tessera.io/device-profile": profile} if profile else {}
+    seen = node_seen(api_node(metadata={"labels": labels | named}))
+    assert seen.trouble is not None
+    assert (seen.ready, seen.trouble.code) == (False, code)
 
 
 @pytest.mark.parametrize("profile", ["shares", "plugin"])

@@ -61,6 +61,11 @@ CAUSES: dict[FitFailure, tuple[Need, Fields, Fields]] = {
         {"device_profile": "plugin"},
         {"device_profile": "whole", "gpus": 0},
     ),
+    FitFailure.SHARE_SIZE: (
+        need(gpu_milli=250),
+        {"device_profile": "mps", "share_milli": 250},
+        {"device_profile": "mps", "share_milli": 500, "gpus": 0},
+    ),
     FitFailure.MIG_PROFILE: (need(mig_profile="3g.20gb"), CUT, {"mig_geometry": "", "gpus": 0}),
     FitFailure.UNKNOWN_CLAIMS: (claiming_need(selectors=("unheard-of",)), {}, {"offer": PUBLISHED}),
     FitFailure.CLAIMS: (claiming_need(), {"offer": PUBLISHED}, {"offer": NodeOffer()}),

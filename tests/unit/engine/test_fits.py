@@ -17,6 +17,7 @@ from tests.unit.engine.engine_builders import GIB, cut, need, node, taint
 
 LAYOUT, CLASSES = whole_gpus(1), {DRIVER: DeviceClass(DRIVER, ("any",))}
 KNOWN = Offer("ab", LAYOUT, CLASSES, {selectors_digest(("any",)): Selection(1)})
+REPLICAS = node(device_profile="mps", share_milli=250)
 CLAIMING = need(claims=claim_needs((claim(),)))
 
 
@@ -80,6 +81,23 @@ MISSES = [
         node(device_profile="visible-devices"),
         FitFailure.DEVICE_PROFILE,
         id="cards that would have to be named to a container that others make",
+    ),
+    pytest.param(need(gpus=1), REPLICAS, FitFailure.DEVICE_PROFILE, id="a replica is no whole GPU"),
+    pytest.param(need(gpu_milli=200), REPLICAS, FitFailure.SHARE_SIZE, id="nor a share of another size"),
+    pytest.param(
+        need(gpu_milli=250, apart=True), REPLICAS, FitFailure.DEVICE_PROFILE, id="nobody says which GPU it is of"
+    ),
+    pytest.param(
+        need(gpu_milli=250, as_made=True),
+        REPLICAS,
+        FitFailure.DEVICE_PROFILE,
+        id="a user's pod that asks for no replica gets none",
+    ),
+    pytest.param(
+        need(gpu_milli=250, as_made=True, gpu_resource="nvidia.com/gpu"),
+        node(device_profile="plugin"),
+        FitFailure.DEVICE_PROFILE,
+        id="one that asks for a replica gets no share of another plugin",
     ),
     pytest.param(need(gpus=1), cut(), FitFailure.DEVICE_PROFILE, id="a GPU that is cut is no whole one"),
     pytest.param(need(gpu_milli=500), cut(), FitFailure.DEVICE_PROFILE, id="an instance is no share"),

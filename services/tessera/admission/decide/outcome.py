@@ -16,6 +16,7 @@ from tessera.admission.decide.verdict import fill_time_limit
 from tessera.domain.devices.costs import most_of_run
 from tessera_schemas.base import Strict, job_id
 from tessera_schemas.cluster.device_claims import OF_CLASS
+from tessera_schemas.cluster.devices import OF_REPLICAS
 from tessera_schemas.commands import (
     AdoptJob,
     Answer,
@@ -50,6 +51,7 @@ from tessera_schemas.facts import (
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason, is_temporary
 from tessera_schemas.shard.ledger_form import (
+    GPU_RESOURCES_FROM,
     POOL_PARTS_FROM,
     PRICES_FROM,
     PUBLISHED_DEVICES_FROM,
@@ -207,6 +209,7 @@ def format_needed(parsed: Parsed) -> int:
         POOL_PARTS_FROM * parts,
         bool(command.body.queue_names) * QUEUE_NAMES_FROM,
         PUBLISHED_DEVICES_FROM * (classes or bool(command.body.gres)),
+        GPU_RESOURCES_FROM * any(pool.device_profile in OF_REPLICAS for pool in command.body.pools),
     )
     return max(*needs, bool(command.body.money) * PRICES_FROM, bool(command.body.budgets) * SPENDING_FROM)
 

@@ -124,6 +124,7 @@ def shape(view: NodeView) -> Node:
         capacity=tuple(sorted(view.capacity)),
         gpu_resource=view.gpu_resource,
         gpu_default=view.gpu_default,
+        share_milli=view.share_milli,
     )
 
 

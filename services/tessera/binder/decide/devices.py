@@ -85,6 +85,11 @@ def _counted(asked: Resources, placement: Placement, node: Node) -> Given:
     return Given({node.gpu_resource or GPU_RESOURCE: asked.gpus} if asked.gpus else {})
 
 
+def _replica(asked: Resources, placement: Placement, node: Node) -> Given:
+    """Request one replica; the kubelet picks it, since all of a node are alike."""
+    return Given({node.gpu_resource or GPU_RESOURCE: 1})
+
+
 def _visible(asked: Resources, placement: Placement, node: Node) -> Given:
     return Given({}, {VISIBLE: ",".join(_uuids(placement, node))})
 
@@ -109,4 +114,6 @@ _GIVE: dict[str, Callable[[Resources, Placement, Node], Given]] = {
     "visible-devices": _visible,
     "hami": _hami,
     "mig": _instance,
+    "time-slicing": _replica,
+    "mps": _replica,
 }

@@ -5,7 +5,8 @@ NVIDIA's stock plugin can offer a GPU several times (time-slicing, MPS) or an in
 whole one, all under the same name and with nothing that keeps the programs apart. Pure.
 
 Source: NVIDIA, GPU feature discovery, generated labels: `nvidia.com/gpu.replicas`, the suffix `-SHARED` of the product,
-`nvidia.com/mig.strategy`, `nvidia.com/gpu.count`, and `.replicas` of each resource of instances. Google, GKE, labels of
+`nvidia.com/mig.strategy`, `nvidia.com/gpu.count`, `nvidia.com/gpu.sharing-strategy`, `nvidia.com/mps.capable`, and
+`.replicas` of each resource of instances. Google, GKE, labels of
 nodes: `cloud.google.com/gke-max-shared-clients-per-gpu`, `cloud.google.com/gke-gpu-partition-size`. AMD, node labeller:
 `amd.com/compute-memory-partition`. Intel, GPU plugin: `gpu.intel.com/device.count`, below what is offered where
 containers share a card.
@@ -15,23 +16,29 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tessera.domain.devices.resources import WHOLE_GPU
 from tessera.domain.state import State
 from tessera_schemas.cluster.device_vendors import (
     AMD_PARTITION_LABEL,
     AMD_RESOURCE,
     AMD_UNCUT,
     GPU_RESOURCES,
+    NVIDIA_SHARED,
     GpuResource,
     known_gpu_resources,
 )
+from tessera_schemas.cluster.devices import OF_REPLICAS
 from tessera_schemas.cluster.labels import (
     GKE_CLIENTS_LABEL,
     GKE_PARTITION_LABEL,
     GPU_MODEL_LABEL,
     GPU_PRODUCT_LABEL,
+    GPU_REPLICAS_LABEL,
     GPU_RESOURCE,
+    GPU_SHARING_LABEL,
     MIG_RESOURCE_PREFIX,
     MIG_STRATEGY_LABEL,
+    MPS_CAPABLE_LABEL,
 )
 from tessera_schemas.shard.ledger_form import GPU_RESOURCES_FROM
 
@@ -40,11 +47,11 @@ Metadata = Mapping[str, Any]
 
 
 def known_kinds(state: State) -> tuple[GpuResource, ...]:
-    """Resources that are GPUs: NVIDIA's alone for a ledger whose committer knows no others."""
+    """Resources that are GPUs, replicas too: NVIDIA's GPUs alone for a ledger whose committer knows no others."""
     if state.format < GPU_RESOURCES_FROM:
         return GPU_RESOURCES[:1]
     body = state.config.body
-    return tuple(known_gpu_resources(() if body is None else body.gpu_resources).values())
+    return (*known_gpu_resources(() if body is None else body.gpu_resources).values(), NVIDIA_SHARED)
 
 
 def offered_kinds(amounts: Metadata, known: Iterable[GpuResource]) -> list[GpuResource]:
@@ -70,11 +77,13 @@ def memory_of(labels: Metadata, kind: GpuResource) -> int:
 
 def not_whole(offered: int, labels: Metadata, kind: GpuResource) -> str:
     """Why `offered` of the GPU resource are not that many whole GPUs; "" when nothing says so."""
-    replicas, there = _replicas(labels, kind), _number(labels, kind.count_label)
+    replicas, there = replicas_of(labels, kind), _number(labels, kind.count_label)
     if not offered:
         return ""
     if replicas > 1:
         return f"the device plugin offers each GPU {replicas} times"
+    if kind.resource == NVIDIA_SHARED.resource:
+        return "the device plugin offers each GPU several times"
     if kind.resource == GPU_RESOURCE:
         product = str(labels.get(GPU_PRODUCT_LABEL, ""))
         if product.endswith(SHARED_SUFFIX):
@@ -93,7 +102,7 @@ def not_whole(offered: int, labels: Metadata, kind: GpuResource) -> str:
 
 def cards(offered: int, labels: Metadata, kind: GpuResource) -> int:
     """Number of GPUs, where a profile owns them all and may offer each several times."""
-    return offered // _replicas(labels, kind)
+    return offered // replicas_of(labels, kind)
 
 
 def shared_instances(labels: Metadata, profiles: Iterable[str]) -> str:
@@ -103,7 +112,26 @@ def shared_instances(labels: Metadata, profiles: Iterable[str]) -> str:
     return next((f"the device plugin offers {each}" for each in said), "")
 
 
-def _replicas(labels: Metadata, kind: GpuResource) -> int:
+def sharing_of(labels: Metadata) -> str:
+    """
+    The profile of replicas by which NVIDIA's plugin offers GPUs of this node, as its labels say; "" for none.
+
+    Before there was MPS no label named the strategy. Replicas of instances, and MPS where it does not run, are none.
+    """
+    if (_number(labels, GPU_REPLICAS_LABEL) or 1) < 2 or "-MIG-" in str(labels.get(GPU_PRODUCT_LABEL, "")):
+        return ""
+    strategy = str(labels.get(GPU_SHARING_LABEL, "time-slicing"))
+    runs = strategy != "mps" or labels.get(MPS_CAPABLE_LABEL) == "true"
+    return strategy if strategy in OF_REPLICAS and runs else ""
+
+
+def replica_milli(replicas: int) -> int:
+    """Thousandths of a GPU that one of so many equal replicas is; 0 where as many do not make up one GPU."""
+    milli = WHOLE_GPU // replicas
+    return milli if replicas > 1 and milli and WHOLE_GPU // milli == replicas else 0
+
+
+def replicas_of(labels: Metadata, kind: GpuResource) -> int:
     """Number of times that each GPU is offered, at least 1. GKE shares NVIDIA's GPUs without NVIDIA's labels."""
     said = _number(labels, kind.replicas_label)
     if said is None and kind.resource == GPU_RESOURCE:

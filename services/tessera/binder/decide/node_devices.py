@@ -8,11 +8,28 @@ card than the ledger says would be given twice.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tessera.binder.decide.discovery import Metadata, cards, not_whole, shared_instances
+from tessera.binder.decide.discovery import (
+    Metadata,
+    cards,
+    not_whole,
+    replica_milli,
+    replicas_of,
+    shared_instances,
+    sharing_of,
+)
 from tessera.binder.decide.hami import NODE_ANNOTATION, read_cards
 from tessera.domain.devices.instances import geometry_of, layout
+from tessera.domain.devices.resources import WHOLE_GPU
 from tessera_schemas.cluster.device_vendors import GpuResource
-from tessera_schemas.cluster.labels import GPU_RESOURCE, GPU_UUIDS_ANNOTATION, MIG_GEOMETRY_LABEL, MIG_RESOURCE_PREFIX
+from tessera_schemas.cluster.devices import OF_REPLICAS
+from tessera_schemas.cluster.labels import (
+    GPU_RESOURCE,
+    GPU_SHARING_LABEL,
+    GPU_UUIDS_ANNOTATION,
+    MIG_GEOMETRY_LABEL,
+    MIG_RESOURCE_PREFIX,
+    MPS_CAPABLE_LABEL,
+)
 from tessera_schemas.cluster.mig import PROFILES
 from tessera_schemas.facts import NodeSeen, Others
 from tessera_schemas.reasons import Code, Reason
@@ -21,25 +38,29 @@ from tessera_schemas.text.quantities import quantity
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """`memory_bytes` is of each, 0 where only a label says it; `trouble` is a code and what exactly is wrong."""
+    """
+    `memory_bytes` is of each, 0 where only a label says it; `share_milli` is the size of every share, 0 where they are
+    of any; `trouble` is a code and what exactly is wrong.
+    """
 
     count: int = 0
     uuids: tuple[str, ...] = ()
     memory_bytes: int = 0
     mig_geometry: str = ""
     mig_instances: dict[str, int] = field(default_factory=dict)
+    share_milli: int = 0
     trouble: tuple[Code, str] | None = None
 
 
-def chosen_profile(sources: Iterable[tuple[str, str]]) -> tuple[str, str]:
+def chosen_profile(sources: Iterable[tuple[str, str]], otherwise: str) -> tuple[str, str]:
     """
     (profile, contradiction or "") from (who says it, profile) in order of rank; "" says nothing.
 
-    Where nobody says anything it is the stock device plugin's.
+    Where nobody says anything it is `otherwise`, of the stock device plugin.
     """
     named = [(who, profile) for who, profile in sources if profile]
     if not named:
-        return "whole", ""
+        return otherwise, ""
     differ = len({profile for _, profile in named}) > 1
     return named[0][1], ", ".join(f"{who} says {profile}" for who, profile in named) if differ else ""
 
@@ -52,6 +73,8 @@ def gpus_of(
     if profile == "whole":
         wrong = not_whole(offered, labels, kind)
         return Gpus(trouble=(Code.NOT_WHOLE_GPUS, wrong)) if wrong else Gpus(offered)
+    if profile in OF_REPLICAS:
+        return _replicas(profile, offered, labels, kind)
     if profile not in _READ:
         return Gpus(cards(offered, labels, kind))
     if offered and kind.resource != GPU_RESOURCE:
@@ -76,6 +99,20 @@ def chosen_kind(
         return chosen, ""
     offers = " and ".join(f"{capacity[kind.resource]} of {kind.resource}" for kind in there)
     return chosen, f"it offers {offers}; say in pools[].gpu_resource which of them are its GPUs"
+
+
+def _replicas(profile: str, offered: int, labels: Metadata, kind: GpuResource) -> Gpus:
+    """GPUs that the stock plugin offers several times each; all of a node's replicas are alike."""
+    said, times = sharing_of(labels), replicas_of(labels, kind)
+    trouble = None
+    if said and said != profile:
+        trouble = Code.DEVICE_CONFLICT, f"profile {profile}, and the node's labels say {said}"
+    elif profile == "mps" and not said:
+        trouble = Code.DEVICE_UNKNOWN, f"{GPU_SHARING_LABEL} and {MPS_CAPABLE_LABEL} do not say that MPS runs"
+    elif not replica_milli(times):
+        why = "no label says how often each GPU is offered" if times < 2 else f"each GPU is offered {times} times"
+        trouble = Code.DEVICE_UNKNOWN, f"{why}: no equal thousandths of a GPU are so many shares"
+    return Gpus(offered // times, share_milli=replica_milli(times), trouble=trouble)
 
 
 def _visible(capacity: Metadata, labels: Metadata, annotations: Metadata, gpu_memory_bytes: int) -> Gpus:
@@ -137,6 +174,12 @@ def exclude_cut_cards(profile: str, others: Others) -> Others:
     publish is counted by claims.
     """
     return others.model_copy(update={"gpus": 0}) if profile in ("mig", "dra") else others
+
+
+def count_replicas(gpus: Gpus, others: Others) -> Others:
+    """Use by other pods, whose replicas count as the fewest GPUs that they may be of, wholly taken then."""
+    shares = WHOLE_GPU // gpus.share_milli if gpus.share_milli else 1
+    return others.model_copy(update={"gpus": -(-others.gpus // shares)}) if shares > 1 else others
 
 
 def with_trouble(seen: NodeSeen, code: Code, detail: str) -> NodeSeen:

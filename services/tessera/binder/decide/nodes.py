@@ -1,23 +1,24 @@
 """A node as the API describes it, as the fact that the ledger takes in. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from tessera.binder.decide.discovery import Metadata, memory_of, model_of, offered_kinds
+from tessera.binder.decide.discovery import Metadata, memory_of, model_of, offered_kinds, sharing_of
 from tessera.binder.decide.node_devices import (
     Gpus,
     chosen_kind,
     chosen_profile,
+    count_replicas,
     exclude_cut_cards,
     gpus_of,
     with_trouble,
 )
 from tessera.binder.devices.decide.gpus import NO_GPUS, NO_OFFER, PublishedGpus
 from tessera_schemas.cluster.device_layouts import NodeOffer
-from tessera_schemas.cluster.device_vendors import GPU_RESOURCES, GpuResource, known_gpu_resources
+from tessera_schemas.cluster.device_vendors import GPU_RESOURCES, NVIDIA_SHARED, GpuResource, known_gpu_resources
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, NAMES_NO_CARDS
 from tessera_schemas.cluster.labels import (
     DEVICE_PROFILE_ANNOTATION,
@@ -41,7 +42,7 @@ def node_seen(
     pools: Sequence[Pool] = (),
     offer: NodeOffer = NO_OFFER,
     published: PublishedGpus = NO_GPUS,
-    known: Iterable[GpuResource] = GPU_RESOURCES,
+    known: Collection[GpuResource] = (*GPU_RESOURCES, NVIDIA_SHARED),
 ) -> NodeSeen:
     """
     The fact; a node that cannot be read counts as not ready, so that nothing is placed on a guess.
@@ -56,7 +57,7 @@ def node_seen(
     ready = any((c.get("type"), c.get("status")) == ("Ready", "True") for c in status.get("conditions") or ())
     cordoned = ready and node.get("spec", {}).get("unschedulable", False)
     pool = labels.get(POOL_LABEL, "default")
-    profile, contradiction = chosen_profile(_list_profiles(pool, labels, annotations, pools))
+    profile, contradiction = chosen_profile(_list_profiles(pool, labels, annotations, pools), _stock(labels, known))
     try:
         preferred = next((each.gpu_resource for each in pools if each.name == pool), None)
         found, mixed = chosen_kind(capacity, offered_kinds(capacity, known), preferred)
@@ -88,12 +89,13 @@ def node_seen(
                 {"key": t["key"], "value": t.get("value", ""), "effect": t["effect"]}
                 for t in node.get("spec", {}).get("taints", ())
             ),
-            others=exclude_cut_cards(profile, _counted_by(others, kind)),
+            others=count_replicas(gpus, exclude_cut_cards(profile, _counted_by(others, kind))),
             cordoned=cordoned,
             capacity=_more_than_allocatable(status),
             offer=offer,
             gpu_resource="" if kind is NVIDIA else kind.resource,
-            gpu_default=found is None or kind.resource == (preferred or GPU_RESOURCE),
+            gpu_default=found is None or kind.resource in _default_kinds(preferred),
+            share_milli=gpus.share_milli,
         )
     except (ValidationError, ValueError, KeyError) as error:
         return NodeSeen(kind="node_seen", name=meta["name"], ready=False, trouble=_unreadable(meta["name"], error))
@@ -104,6 +106,16 @@ def node_seen(
     if profile in NAMES_ITS_CARDS and others.gpus:
         return with_trouble(seen, Code.DEVICE_CONFLICT, f"pods that are not ours have {others.gpus} of {GPU_RESOURCE}")
     return seen
+
+
+def _stock(labels: Metadata, known: Collection[GpuResource]) -> str:
+    """The profile of the stock device plugin, by the node's labels."""
+    return (sharing_of(labels) if NVIDIA_SHARED in known else "") or "whole"
+
+
+def _default_kinds(preferred: str | None) -> tuple[str, ...]:
+    """Resources whose GPUs jobs get that name neither one nor a model; replicas of NVIDIA's are NVIDIA's."""
+    return (preferred,) if preferred not in (None, GPU_RESOURCE) else (GPU_RESOURCE, NVIDIA_SHARED.resource)
 
 
 def _further(capacity: Mapping[str, Any], kind: GpuResource) -> dict[str, int]:

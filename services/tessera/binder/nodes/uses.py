@@ -10,6 +10,7 @@ from tessera.binder.adoption.decide.amounts import Unreadable, pod_amounts
 from tessera.binder.decide.ends import DISRUPTED
 from tessera.binder.decide.starting import READY_TO_START
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.device_vendors import NVIDIA_SHARED
 from tessera_schemas.cluster.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX, has_ended
 from tessera_schemas.cluster.resource_kinds import is_counted_by_name
 
@@ -51,7 +52,7 @@ def uses_at_work(pod: Json) -> Uses | None:
 
 
 def _is_counted(name: str) -> bool:
-    return is_counted_by_name(name) or name.startswith(MIG_RESOURCE_PREFIX)
+    return is_counted_by_name(name) or name.startswith((MIG_RESOURCE_PREFIX, NVIDIA_SHARED.resource))
 
 
 @lru_cache(maxsize=4096)

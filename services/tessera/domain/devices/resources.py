@@ -206,7 +206,8 @@ class Node:
     `drawn_by_others` what claims have that Tessera did not allocate.
 
     `gpu_resource` is the resource by which the node offers its GPUs, "" for NVIDIA's. `gpu_default`: jobs that name
-    neither such a resource nor a model get these GPUs in its pool.
+    neither such a resource nor a model get these GPUs in its pool. `share_milli` is the size of every share there, 0
+    where they are of any.
     """
 
     name: str
@@ -250,6 +251,7 @@ class Node:
     missing: tuple[str, ...] = later(())
     gpu_resource: str = later("")
     gpu_default: bool = later(True)
+    share_milli: int = later(0)
 
     def offers_gpus_of(self, resource: str, models: Sequence[str] = (), as_made: bool = False) -> bool:
         """
@@ -471,6 +473,7 @@ def emptied(node: Node) -> Node:
         missing=node.missing,
         gpu_resource=node.gpu_resource,
         gpu_default=node.gpu_default,
+        share_milli=node.share_milli,
     )
 
 
@@ -519,6 +522,7 @@ def empty_node(seen: NodeSeen) -> Node:
         missing=tuple(sorted(seen.offer.missing)),
         gpu_resource=seen.gpu_resource,
         gpu_default=seen.gpu_default,
+        share_milli=seen.share_milli,
     )
 
 

@@ -23,6 +23,7 @@ def while_held(seen: NodeSeen, before: Node | None) -> NodeSeen:
         "mig_geometry": before.mig_geometry,
         "mig_instances": dict(before.mig_instances),
         "gpu_resource": before.gpu_resource,
+        "share_milli": before.share_milli,
     }
     if seen.gone:  # it says nothing more, and may be back
         return seen.model_copy(update=meaning)
@@ -39,7 +40,9 @@ def while_held(seen: NodeSeen, before: Node | None) -> NodeSeen:
 
 def _changed(seen: NodeSeen, before: Node) -> bool:
     """Interchangeable slots: a changed count is not a change of device identity."""
-    if seen.device_profile != before.device_profile or _other_gpus(seen, before):
+    if (seen.device_profile, seen.share_milli) != (before.device_profile, before.share_milli):
+        return True
+    if _other_gpus(seen, before):
         return True
     if seen.device_profile == "mig":
         cut = seen.mig_geometry, tuple(sorted(seen.mig_instances.items()))
@@ -80,6 +83,7 @@ SHAPE = (
     "missing",
     "gpu_resource",
     "gpu_default",
+    "share_milli",
 )
 
 

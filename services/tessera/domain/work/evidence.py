@@ -34,6 +34,7 @@ class FitFailure(StrEnum):
     AFFINITY = "nodes_outside_affinity"
     TAINT = "nodes_tainted"
     DEVICE_PROFILE = "nodes_of_other_device_profile"
+    SHARE_SIZE = "nodes_of_other_share_size"
     MIG_PROFILE = "nodes_without_mig_profile"
     UNKNOWN_CLAIMS = "nodes_whose_devices_are_being_looked_at"
     CLAIMS = "nodes_without_claimed_devices"
@@ -90,7 +91,8 @@ def _gpus(now: Node, was: Node) -> Changes:
     counted = dict(now.capacity).get(now.gpu_resource or GPU_RESOURCE, 0)
     most = max(now.gpus, counted if now.device_profile == "whole" else 0)
     chosen = was if was.gpus > most else now
-    names = ("device_profile", "gpu_uuids", "mig_geometry", "mig_instances", "gpu_resource", "gpu_default")
+    of_gpus = ("device_profile", "gpu_uuids", "mig_geometry", "mig_instances", "share_milli")
+    names = (*of_gpus, "gpu_resource", "gpu_default")
     return {"gpus": max(was.gpus, most)} | {name: getattr(chosen, name) for name in names}
 
 
@@ -132,6 +134,7 @@ EVIDENCE: dict[FitFailure, FitEvidence] = {
         True, "the taints that the node has had all the time; those that tell a condition never count", _taints
     ),
     FitFailure.DEVICE_PROFILE: FitEvidence(True, "the profile under which the node had the most GPUs", _gpus),
+    FitFailure.SHARE_SIZE: FitEvidence(True, "the size of shares when the node had the most GPUs", _gpus),
     FitFailure.MIG_PROFILE: FitEvidence(True, "the instances of the time when the node had the most GPUs", _gpus),
     FitFailure.UNKNOWN_CLAIMS: FitEvidence(False, "nothing: the binder is about to say", _nothing),
     FitFailure.CLAIMS: FitEvidence(False, "nothing: a driver may publish other devices", _nothing),
@@ -196,6 +199,7 @@ _shape = attrgetter(
     "taints",
     "gpu_resource",
     "gpu_default",
+    "share_milli",
 )
 """Fields that the rows of EVIDENCE look at."""
 

@@ -19,7 +19,7 @@ from tessera.engine.claims.drawing import draw, free_devices, named, why_never
 from tessera.engine.claims.extended import claims_on, devices_free, never_gpus, sets_of
 from tessera.engine.claims.solving import Shortage
 from tessera.engine.placement.mig import free_positions, has_profile, position
-from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, serves
+from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, OF_REPLICAS, serves
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.cluster.resource_kinds import is_device
 from tessera_schemas.work.placement import DrawnDevice, Placement
@@ -62,7 +62,10 @@ def _never_served(need: Need, node: Node) -> FitFailure | None:
         return None if has_profile(need, node) else FitFailure.MIG_PROFILE
     if need.gpus and node.device_profile == "dra":
         return never_gpus(node)
-    return None if _profile_serves(need, node) else FitFailure.DEVICE_PROFILE
+    if not _profile_serves(need, node):
+        return FitFailure.DEVICE_PROFILE
+    other_size = need.gpu_milli and node.share_milli not in (0, need.gpu_milli)
+    return FitFailure.SHARE_SIZE if other_size else None
 
 
 def _never_drawn(need: Need, node: Node) -> FitFailure | None:
@@ -81,6 +84,11 @@ def _profile_serves(need: Need, node: Node) -> bool:
         return True
     if need.as_made and node.device_profile in NAMES_ITS_CARDS:
         return False
+    if need.gpu_milli and node.device_profile in OF_REPLICAS:
+        # Which GPU a replica is of is the plugin's choice. A pod that others made asks for one by naming the resource.
+        return not need.apart and (bool(need.gpu_resource) or not need.as_made)
+    if need.gpu_milli and need.as_made and need.gpu_resource:
+        return False
     return serves(node.device_profile, "whole" if need.gpus else "share")
 
 
@@ -88,8 +96,9 @@ def never_key(need: Need) -> tuple[object, ...]:
     """Needs with an equal key get the same verdict of `never_fits` from every node."""
     # The share belongs to the memory only where memory is asked for: it decides how much of a GPU's memory counts.
     memory = (need.gpu_memory_bytes, need.gpu_milli) if need.gpu_memory_bytes else ()
-    kind = (need.gpus > 0, need.gpu_milli > 0, need.mig_profile, need.as_made, need.gpu_resource, need.device_names)
-    first = need.gpu_models, memory, need.node_selector, need.affinity, (need.tolerations, need.tolerated), kind
+    kind = (need.gpus > 0, need.gpu_milli, need.mig_profile, need.as_made, need.gpu_resource, need.device_names)
+    lying = (kind, need.apart) if need.apart else kind
+    first = need.gpu_models, memory, need.node_selector, need.affinity, (need.tolerations, need.tolerated), lying
     return (*first, need.claims) if need.claims else first
 
 

@@ -15,7 +15,7 @@ from tessera.scheduler.decide.draft import Draft, judges
 from tessera.scheduler.decide.jobs import give_up_earmark
 from tessera.scheduler.decide.starts import allocate
 from tessera_schemas.base import run_id
-from tessera_schemas.cluster.devices import NAMES_NO_CARDS
+from tessera_schemas.cluster.devices import NAMES_NO_CARDS, OF_REPLICAS
 from tessera_schemas.facts import PodsFound
 from tessera_schemas.ledger import Permitted, PodsTakenOver
 from tessera_schemas.work.placement import Placement
@@ -86,7 +86,8 @@ def _placed(state: State, job: Job, names: Sequence[str]) -> tuple[Placement, ..
 
 
 def _free_slots(node: Node, need: Need) -> tuple[int, ...] | None:
-    if need.gpu_milli or need.mig_profile or (need.gpus and node.device_profile not in NAMES_NO_CARDS):
+    certain = node.device_profile not in NAMES_NO_CARDS or node.device_profile in OF_REPLICAS
+    if need.gpu_milli or need.mig_profile or (need.gpus and certain):
         return None
     free = tuple(slot for slot, left in enumerate(node.gpu_free) if left == WHOLE_GPU)[: need.gpus]
     return free if len(free) == need.gpus else None

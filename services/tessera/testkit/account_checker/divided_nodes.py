@@ -19,7 +19,7 @@ SIZES = ("cpu", "cpu_milli"), ("memory", "memory_bytes")
 WHOLE = 1000
 LOST_SLOTS_FROM = 4
 """Format from which what is held in slots that a node has lost counts as others' GPUs for whoever places there."""
-IDENTITY = ("device_profile", "gpu_uuids", "mig_geometry", "mig_instances")
+IDENTITY = ("device_profile", "gpu_uuids", "mig_geometry", "mig_instances", "share_milli")
 CheckedKey = tuple[int, str]
 """Runs (0) before earmarks (1), each by its job: an earmark may lie on what a run still holds."""
 
@@ -245,4 +245,5 @@ def _classes(role: Role, place: Placement) -> Iterator[str]:
 def _identity(seen: NodeSeen) -> tuple[object, ...]:
     """Identity of the cards behind the node's slots, as far as the node says."""
     cut = (seen.mig_geometry, seen.mig_instances) if seen.device_profile == "mig" else ()
-    return seen.device_profile, cut, seen.gpu_uuids if seen.device_profile in NAMES_ITS_CARDS else ()
+    cards = seen.gpu_uuids if seen.device_profile in NAMES_ITS_CARDS else ()
+    return seen.device_profile, cut, cards, seen.share_milli

@@ -132,6 +132,7 @@ class CheckedNodes:
             "its affinity does not hold": not all(_holds(term, node.labels) for term in role.affinity),
             f"the node serves {node.device_profile}": asked.kind
             and not (driven or serves(node.device_profile, asked.kind)),
+            f"its shares are of {node.share_milli}": asked.gpu_milli and node.share_milli not in (0, asked.gpu_milli),
             f"it does not tolerate {suffers}": bool(suffers),
             (unanswered := self.devices.unanswered(claims, place.drawn, node)): bool(unanswered),
         }

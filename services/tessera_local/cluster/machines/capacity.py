@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 
 from tessera_local.cluster.api.values import thousandths, units
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.device_vendors import known_gpu_resources
-from tessera_schemas.cluster.devices import Kind, serves
+from tessera_schemas.cluster.device_vendors import NVIDIA_SHARED, known_gpu_resources
+from tessera_schemas.cluster.devices import OF_REPLICAS, Kind, serves
 from tessera_schemas.cluster.labels import (
     DEVICE_PROFILE_ANNOTATION,
     DEVICES_ANNOTATION,
     GPU_MILLI_ANNOTATION,
+    GPU_REPLICAS_LABEL,
     GPU_RESOURCE,
     GPU_UUIDS_ANNOTATION,
     MIG_RESOURCE_PREFIX,
@@ -32,7 +33,8 @@ class AdmissionError(Exception):
 class PodRequest:
     """
     Request of a pod to its node. `devices` None lets the device plugin pick `gpus` of them; `further` are the extended
-    resources that are not whole GPUs, by name; `uuids` are the cards that its environment names.
+    resources that are not whole GPUs, by name; `uuids` are the cards that its environment names; `counted` is how many
+    GPUs its limits count.
     """
 
     cpu_milli: int
@@ -42,6 +44,7 @@ class PodRequest:
     devices: tuple[int, ...] | None = None
     further: tuple[tuple[str, int], ...] = ()
     uuids: tuple[str, ...] = ()
+    counted: int = 0
 
 
 def request_of(pod: Json) -> PodRequest:
@@ -74,7 +77,8 @@ def _read(pod: Json) -> PodRequest:
         gpus = 1  # a share whose device the plugin picks
     if not 0 <= gpu_milli <= WHOLE_DEVICE or len(set(devices or ())) != len(devices or ()):
         raise ValueError(f"{DEVICES_ANNOTATION}={listed!r} with {GPU_MILLI_ANNOTATION}={gpu_milli}")
-    return PodRequest(cpu_milli, memory_bytes, gpus, gpu_milli, devices, tuple(further.items()), tuple(uuids))
+    named = tuple(further.items())
+    return PodRequest(cpu_milli, memory_bytes, gpus, gpu_milli, devices, named, tuple(uuids), limit_gpus)
 
 
 def _cards(env: Iterable[Json]) -> list[str]:
@@ -85,7 +89,7 @@ def _cards(env: Iterable[Json]) -> list[str]:
 
 def _gpus(amounts: Json) -> int:
     """GPUs of any vendor; those of others than NVIDIA count by their name as well (`_further`)."""
-    return sum(units(amounts[name]) for name in known_gpu_resources() if name in amounts)
+    return sum(units(amounts[name]) for name in (*known_gpu_resources(), NVIDIA_SHARED.resource) if name in amounts)
 
 
 def _further(amounts: Json) -> dict[str, int]:
@@ -134,6 +138,9 @@ class NodeUse:
         self.uuids = tuple(filter(None, notes.get(GPU_UUIDS_ANNOTATION, "").split(",")))
         if self.profile == BY_UUID:
             self.gpus = self.gpus_offered = len(self.uuids)
+        if self.profile in OF_REPLICAS:
+            times = int(notes.get(GPU_REPLICAS_LABEL, 1))
+            self.gpus, self.gpus_offered = self.gpus // times, self.gpus_offered // times
 
     def take(self, request: PodRequest) -> tuple[int, ...]:
         """Reserve all of it and return the devices held. Raises AdmissionError, with nothing reserved."""
@@ -164,6 +171,8 @@ class NodeUse:
         if kind == "instance":
             return ()  # the plugin picks one; they were counted as what they are called
         self._check_cards(request)
+        if self.profile in OF_REPLICAS and request.counted != 1:
+            raise AdmissionError(f"{GPU_RESOURCE}: asked {request.counted} replicas, a pod has one")
         free = [slot for slot in range(self.gpus) if self._used(slot) + request.gpu_milli <= WHOLE_DEVICE]
         if request.devices is None:
             _room(GPU_RESOURCE, 0, request.gpus, len(free))

@@ -24,9 +24,12 @@ from tessera_schemas.cluster.labels import (
     DEVICE_PROFILE_ANNOTATION,
     GPU_MEMORY_LABEL,
     GPU_MODEL_LABEL,
+    GPU_REPLICAS_LABEL,
     GPU_RESOURCE,
+    GPU_SHARING_LABEL,
     GPU_UUIDS_ANNOTATION,
     MIG_RESOURCE_PREFIX,
+    MPS_CAPABLE_LABEL,
     POOL_LABEL,
 )
 from tessera_schemas.cluster.mig import PROFILES
@@ -52,7 +55,10 @@ class TaintRow(_Strict):
 
 
 class NodeRow(_Strict):
-    """One kind of node; CPU and memory are Kubernetes quantities. `pods` leaves room for shares of GPUs."""
+    """
+    One kind of node; CPU and memory are Kubernetes quantities. `pods` leaves room for shares of GPUs; `replicas` is how
+    often a device plugin that shares GPUs offers each.
+    """
 
     name: KubernetesName
     cpu: str
@@ -64,7 +70,8 @@ class NodeRow(_Strict):
     devices: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     pool: str = "default"
     mig: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
-    device_profile: Literal["whole", "shares", "plugin", "visible-devices", "mig"] = "plugin"
+    device_profile: Literal["whole", "shares", "plugin", "visible-devices", "mig", "time-slicing", "mps"] = "plugin"
+    replicas: Annotated[int, Field(ge=1)] = 1
     pods: Annotated[int, Field(ge=1)] = 1001
     labels: dict[str, str] = Field(default_factory=dict)
     taints: tuple[TaintRow, ...] = ()
@@ -133,7 +140,7 @@ def nodes_from_file(path: Path) -> list[Json]:
 
 def node_object(row: NodeRow, name: str) -> Json:
     """The Kubernetes object of one node."""
-    offered = 0 if row.device_profile in ("visible-devices", "mig") else row.gpus
+    offered = 0 if row.device_profile in ("visible-devices", "mig") else row.gpus * row.replicas
     sizes = {"cpu": row.cpu, "memory": row.memory, "pods": str(row.pods), row.gpu_resource: str(offered)}
     sizes |= {device: str(count) for device, count in row.devices.items()}
     sizes |= {MIG_RESOURCE_PREFIX + profile: str(count) for profile, count in row.mig.items()}
@@ -143,6 +150,9 @@ def node_object(row: NodeRow, name: str) -> Json:
         "kubernetes.io/hostname": name,
         **row.labels,
     }
+    if row.replicas > 1:
+        labels |= {GPU_REPLICAS_LABEL: str(row.replicas), GPU_SHARING_LABEL: row.device_profile}
+        labels |= {MPS_CAPABLE_LABEL: str(row.device_profile == "mps").lower()}
     if row.gpu_model:
         labels[GPU_MODEL_LABEL] = row.gpu_model
     if row.gpu_memory:

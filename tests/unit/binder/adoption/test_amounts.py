@@ -89,6 +89,12 @@ def test_a_share_of_a_gpu_is_asked_for_by_annotation_with_its_memory() -> None:
     assert (found.gpu_milli, found.gpu_memory_bytes) == (250, 10 * 2**30)
 
 
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu"])
+def test_a_replica_of_a_gpu_is_the_share_that_the_annotation_says(resource: str) -> None:
+    found = taken({"containers": [container(**{resource: "1"})]}, {"tessera.io/gpu-milli": "250"})
+    assert (found.gpus, found.gpu_milli, found.gpu_resource) == (0, 250, resource)
+
+
 @pytest.mark.parametrize("share", ["0", "1000", "-5", "0.5", "half", "²", "9" * 40])
 def test_what_is_no_share_of_one_gpu_is_refused_by_the_name_of_the_annotation(share: str) -> None:
     reason = refused({"containers": [{}]}, {"tessera.io/gpu-milli": share})

@@ -13,7 +13,7 @@ from math import ceil
 
 from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera_schemas.base import INT_MAX, Json
-from tessera_schemas.cluster.device_vendors import known_gpu_resources
+from tessera_schemas.cluster.device_vendors import NVIDIA_SHARED, known_gpu_resources
 from tessera_schemas.cluster.labels import (
     GPU_MEMORY_ANNOTATION,
     GPU_MILLI_ANNOTATION,
@@ -45,6 +45,8 @@ def resources_of(spec: Json, annotations: Json) -> Json | Reason:
         asked = {name: amount for name, amount in pod_amounts(spec).items() if amount}
         wanted: Json = {"cpu_milli": 1, "memory_bytes": 1, "devices": {}}
         of_gpus = {*known_gpu_resources(), text(annotations, GPU_RESOURCE_ANNOTATION)}
+        # How much of a GPU one replica is, its node says; the pod has to say how much it counts on.
+        of_gpus |= {NVIDIA_SHARED.resource} if _says_share(annotations) else set()
         for name, amount in sorted(asked.items()):
             against = _put(wanted, name, amount, of_gpus)
             if against is not None:
@@ -179,6 +181,9 @@ def _put(wanted: Json, name: str, amount: Fraction, of_gpus: Container[str]) -> 
         wanted["mig_profile"] = name.removeprefix(MIG_RESOURCE_PREFIX)
     elif is_device(name):
         wanted["devices"][name] = count
+    elif name == NVIDIA_SHARED.resource:
+        detail = f"say by {GPU_MILLI_ANNOTATION} how many thousandths of a GPU it is"
+        return no(Code.NOT_SUPPORTED_YET, field, detail)
     else:
         return no(Code.NOT_SUPPORTED_YET, field, "Tessera keeps no book of this resource; ask for none of it")
     return None
@@ -197,10 +202,16 @@ def _with_share(wanted: Json, annotations: Json) -> Json | Reason:
             field = f"metadata.annotations[{GPU_MILLI_ANNOTATION}]"
             return no(Code.INVALID_FIELD, field, f"{share!r}: thousandths of one GPU, 1 to 999")
         wanted["gpu_milli"] = int(share)
+        if wanted.get("gpus") == 1:  # its container takes one of a node's replicas, and none of a plugin of one's own
+            wanted |= {"gpus": 0, "gpu_resource": wanted.get("gpu_resource") or GPU_RESOURCE}
     if memory:
         reported = dict(_amounts({GPU_MEMORY_ANNOTATION: memory}, "metadata.annotations"))
         wanted["gpu_memory_bytes"] = ceil(reported[GPU_MEMORY_ANNOTATION])
     return wanted
+
+
+def _says_share(annotations: Json) -> bool:
+    return any(text(annotations, name) for name in (GPU_MILLI_ANNOTATION, "gpu-fraction"))
 
 
 def _fraction(annotations: Json) -> str | Reason:

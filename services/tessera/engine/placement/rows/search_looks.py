@@ -29,6 +29,7 @@ _whatever_lasts = attrgetter(
     "mig_instances",
     "gpu_resource",
     "gpu_default",
+    "share_milli",
 )
 
 
