@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints, TypeAdapter, field_validator, mod
 
 from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, Notes, Positive, RunId, Strict, Text, Uid
 from tessera_schemas.cluster import device_facts as device_facts
-from tessera_schemas.cluster.device_layouts import NodeOffer
+from tessera_schemas.cluster.device_layouts import NodeOffer, NumaZones
 from tessera_schemas.cluster.device_vendors import IsDefault, OfferedResource
 from tessera_schemas.cluster.devices import DeviceProfile, GpuUuids, ShareSize
 from tessera_schemas.cluster.mig import GEOMETRIES, resource_of
@@ -401,6 +401,7 @@ class NodeSeen(AnyFact, sender="binder"):
     gpu_resource: OfferedResource = ""
     gpu_default: IsDefault = True
     share_milli: ShareSize = 0
+    zones: Annotated[NumaZones, Field(description="By NUMA zone, where the kubelet keeps each pod within one")] = ()
 
     @property
     def extended(self) -> dict[str, int]:

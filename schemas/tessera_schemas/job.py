@@ -79,6 +79,10 @@ class Resources(CountedResources):
             "those in the configuration's `gres`. GPUs that are not there are what the other fields say",
         ),
     ] = later({})
+    numa_policy: Annotated[
+        Literal["", "single-numa-node"],
+        Field(description="single-numa-node: only nodes whose kubelet keeps each pod within one NUMA zone"),
+    ] = later("")
     cpu_limit_milli: Annotated[
         Positive | None, Field(description="CPU ceiling while a node has some idle, in thousandths; null: as requested")
     ] = None
@@ -120,6 +124,16 @@ class Resources(CountedResources):
             raise ValueError("gpu_memory_bytes: goes with gpus or gpu_milli; a MIG profile says its memory itself")
         if self.gpu_resource and not (self.gpus or self.gpu_milli):
             raise ValueError("gpu_resource: goes with gpus or gpu_milli")
+        return self
+
+    @model_validator(mode="after")
+    def _in_one_zone(self) -> Self:
+        if self.numa_policy and not (self.gpus or self.devices or self.cpu_milli):
+            raise ValueError("numa_policy: goes with gpus, devices or cpu; nothing else has a NUMA zone")
+        if self.numa_policy and (self.claims or self.gres or self.gpu_milli or self.mig_profile):
+            raise ValueError("numa_policy: kubelets align no shares, instances and claims; claims have constraints")
+        if self.numa_policy and (self.cpu_milli % 1000 or self.has_higher_limits):
+            raise ValueError("numa_policy: a kubelet gives CPUs alone to whole CPUs with limits equal to requests")
         return self
 
     @model_validator(mode="after")
@@ -296,6 +310,11 @@ class Role(Strict):
     def cpu_milli(self) -> int:
         """CPU of one pod, sidecars and init containers included."""
         return self.amount_of("cpu_milli")
+
+    @property
+    def shares_cpus(self) -> bool:
+        """Whether no kubelet gives the pod's CPUs to it alone: limits above the requests, or several containers."""
+        return self.resources.has_higher_limits or bool(self.template.init_containers)
 
     @property
     def memory_bytes(self) -> int:

@@ -56,7 +56,7 @@ LATER = {
     "fact.checkpoint_reported.v1": {"at"},
     "fact.checkpoint_saved.v1": {"at"},
     "fact.job_refused.v1": {"trace"},
-    "fact.node_seen.v1": {"cordoned", "offer", "gpu_resource", "gpu_default", "share_milli"},
+    "fact.node_seen.v1": {"cordoned", "offer", "gpu_resource", "gpu_default", "share_milli", "zones"},
     "fact.run_absent.v1": {"steps"},
     "fact.run_lost.v1": {"told"},
     "io.tessera.job.admitted.v1": {"array", "task", "tasks", "number", "digest", "notes"},

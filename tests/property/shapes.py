@@ -84,6 +84,16 @@ def clusters(draw: st.DrawFn) -> list[Node]:
     return [draw(nodes(f"n{number}")) for number in range(draw(st.integers(0, 5)))]
 
 
+ZONE = (("cpu", 3000), ("nvidia.com/gpu", 2), ("rdma/hca", 1))
+zones = st.sampled_from(((), (), (ZONE, ZONE[1:]), (ZONE, (("nvidia.com/gpu", 2), ("rdma/hca", 2)))))
+
+
+@st.composite
+def zoned(draw: st.DrawFn, clusters: st.SearchStrategy[list[Node]]) -> list[Node]:
+    """Clusters of which the kubelets of some nodes keep each pod within one NUMA zone."""
+    return [replace(node, zones=draw(zones)) for node in draw(clusters)]
+
+
 @st.composite
 def needs(draw: st.DrawFn) -> Need:
     gpus = draw(st.sampled_from((0, 0, 0, 1, 2, 4)))

@@ -17,7 +17,7 @@ from tessera.engine.placement.rows import room_counts, search_looks, table
 from tessera_schemas.reasons import Reason
 from tessera_schemas.work.placement import Placement
 from tests.property.plain_rule import TASTES, policies
-from tests.property.shapes import clusters, gangs, related_gangs, roomy_clusters, small_gangs
+from tests.property.shapes import clusters, gangs, related_gangs, roomy_clusters, small_gangs, zoned
 
 KINDS = st.lists(st.one_of(related_gangs(), gangs(), small_gangs()), min_size=2, max_size=5)
 
@@ -41,7 +41,7 @@ def heavier(gang: tuple[RoleNeed, ...]) -> tuple[RoleNeed, ...]:
     return tuple(replace(role, need=replace(role.need, cpu_milli=role.need.cpu_milli + 1000)) for role in gang)
 
 
-@given(policies, KINDS, st.one_of(clusters(), roomy_clusters()), st.data())
+@given(policies, KINDS, zoned(st.one_of(clusters(), roomy_clusters())), st.data())
 def test_what_the_table_answers_is_what_a_new_one_answers(
     policy: str, kinds: list[tuple[RoleNeed, ...]], there: list[Node], data: st.DataObject
 ) -> None:
@@ -72,7 +72,7 @@ def test_what_the_table_answers_is_what_a_new_one_answers(
         raise AssertionError("it was refused without a search, and has a place")
 
 
-@given(KINDS, st.one_of(clusters(), roomy_clusters()), st.data())
+@given(KINDS, zoned(st.one_of(clusters(), roomy_clusters())), st.data())
 def test_the_room_of_every_kind_is_that_of_counting_node_by_node(
     kinds: list[tuple[RoleNeed, ...]], there: list[Node], data: st.DataObject
 ) -> None:

@@ -30,6 +30,8 @@ DeviceId = Annotated[str, StringConstraints(min_length=5, max_length=384, patter
 """`driver/pool/device`, as drivers call them; a pool's name may have slashes."""
 Expression = Annotated[str, StringConstraints(min_length=1, max_length=10_240)]
 """A condition on one device in CEL."""
+NumaZones = Annotated[tuple[Annotated[dict[QualifiedName, Count], Field(max_length=64)], ...], Field(max_length=64)]
+"""Amounts by Kubernetes' name of each NUMA zone, that a kubelet gives out by the piece; CPU in thousandths."""
 ClassName = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
 
 

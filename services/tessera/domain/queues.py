@@ -82,9 +82,9 @@ class QueueTree:
         """
         The gang that a job of the tenant asks for, levels by their labels; its pods bear what its tenant's do.
 
-        Without `one_model`, as in ledgers before `ONE_MODEL_FROM`, GPUs of any models do for it.
+        Without `one_model`, as before `ONE_MODEL_FROM`, GPUs of any models do for it, and CPUs of any NUMA zones.
         """
-        needs = with_labels([role_need(role, as_made) for role in spec.roles], self.levels)
+        needs = with_labels([role_need(role, as_made, one_model) for role in spec.roles], self.levels)
         return bearing(on_one_model(needs, spec, as_made) if one_model else needs, self.tolerated_by(tenant))
 
     def limits_of(self, tenant: str) -> Limits:

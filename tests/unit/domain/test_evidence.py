@@ -69,11 +69,13 @@ CAUSES: dict[FitFailure, tuple[Need, Fields, Fields]] = {
     FitFailure.MIG_PROFILE: (need(mig_profile="3g.20gb"), CUT, {"mig_geometry": "", "gpus": 0}),
     FitFailure.UNKNOWN_CLAIMS: (claiming_need(selectors=("unheard-of",)), {}, {"offer": PUBLISHED}),
     FitFailure.CLAIMS: (claiming_need(), {"offer": PUBLISHED}, {"offer": NodeOffer()}),
+    FitFailure.NO_ZONES: (need(gpus=1, single_numa=True), {"zones": ({"nvidia.com/gpu": 8},)}, {"zones": ()}),
     FitFailure.GPU: (need(gpus=8), {}, {"gpus": 0}),
     FitFailure.DEVICES: (need(devices=(("rdma/hca", 2),)), RDMA, {"devices": {"rdma/hca": 0}}),
     FitFailure.CPU: (need(cpu_milli=60_000), {}, {"cpu_milli": 1000}),
     FitFailure.MEMORY: (need(memory_bytes=500 * GIB), {}, {"memory_bytes": GIB}),
     FitFailure.PODS: (need(), {}, {"pods": 0}),
+    FitFailure.ZONES: (need(gpus=8), {}, {"zones": ({"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 4})}),
     FitFailure.CLAIMED: (claiming_need(), {"offer": PUBLISHED}, {"offer": TAKEN}),
     FitFailure.KEPT: (need(cpu_milli=60_000), {"others": Others(gpus=8)}, {"others": Others()}),
 }

@@ -108,6 +108,15 @@ MISSES = [
     pytest.param(
         CLAIMING, offering(KNOWN, drawn=((f"{DRIVER}/node-a/gpu-0", ()),)), FitFailure.CLAIMED, id="others have them"
     ),
+    pytest.param(
+        need(gpus=1, single_numa=True), node(), FitFailure.NO_ZONES, id="its kubelet keeps no pod within a zone"
+    ),
+    pytest.param(
+        need(gpus=6),
+        node(zones=({"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 4})),
+        FitFailure.ZONES,
+        id="no NUMA zone has so many GPUs",
+    ),
     pytest.param(need(gpus=9), node(), FitFailure.GPU, id="more GPUs than the node has"),
     pytest.param(
         need(gpus=2), node(gpus=2, free=(1000, 999)), FitFailure.GPU, id="a device of which something is taken"

@@ -335,6 +335,26 @@ def test_i1_a_tolerated_taint_a_share_and_a_plugin_node_are_fine() -> None:
     assert check(shard.stored).violations == []
 
 
+TWO_ZONES = ({"nvidia.com/gpu": 4, "rdma/hca": 2}, {"nvidia.com/gpu": 4})
+
+
+@pytest.mark.parametrize(
+    ("zones", "wanted", "right"),
+    [
+        pytest.param(TWO_ZONES, {"gpus": 4, "devices": {"rdma/hca": 2}}, True, id="one zone has both"),
+        pytest.param(TWO_ZONES, {"gpus": 6}, False, id="no zone has the GPUs"),
+        pytest.param(({"rdma/hca": 2}, {"nvidia.com/gpu": 8}), {"devices": {"rdma/hca": 1}}, False, id="none has both"),
+        pytest.param((), {"gpus": 6, "numa_policy": "single-numa-node"}, False, id="no kubelet keeps it in one"),
+        pytest.param(TWO_ZONES, {"gpus": 2, "numa_policy": "single-numa-node"}, True, id="a kubelet keeps it in one"),
+    ],
+)
+def test_i1_a_pod_fits_a_numa_zone_of_a_node_that_keeps_it_in_one(zones: Any, wanted: Any, right: bool) -> None:
+    shard = Shard(node_seen("node-a", devices={"rdma/hca": 2}, zones=zones))
+    shard.queued(spec=job_spec(role(**wanted)))
+    shard.allocated(placement(devices=range(wanted.get("gpus", 1))))
+    assert broken(check(shard.stored)) == (set() if right else {"I1"})
+
+
 @pytest.mark.parametrize(("value", "right"), [("", True), ("yes", False)])
 def test_i1_a_toleration_of_the_empty_value_is_of_no_other(value: str, right: bool) -> None:
     shard = Shard(node_seen("node-a", taints=(Taint(key="spot", value=value, effect="NoSchedule"),)))
@@ -967,7 +987,7 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
     ("package", "most"),
     [
         (account_checker, 345),
-        (checker, 560),
+        (checker, 570),
         (devices_checker, 170),
         (events_checker, 160),
         (pays_checker, 130),

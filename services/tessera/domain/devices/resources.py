@@ -14,6 +14,7 @@ from tessera.domain.devices.amounts import RESOURCES as RESOURCES
 from tessera.domain.devices.amounts import Amount as Amount
 from tessera.domain.devices.claims import ClaimNeed, claim_needs, counted_by_class, drawn_by_class
 from tessera.domain.devices.offers import ClassUse, Offer, Taken
+from tessera.domain.devices.zones import ZoneAmounts, held_in_zones
 from tessera.domain.storing.fast import fast_init, replace
 from tessera.domain.storing.later import later
 from tessera_schemas.cluster.labels import GPU_RESOURCE
@@ -38,7 +39,8 @@ class Need:
     `as_made`: somebody else makes the pods, so that nothing can be put into their containers. `tolerated` are the
     standing tolerations of the job's tenant, which every pod that the binder makes of it has. `apart`: of the shares of
     its gang no two are on one device. `claims` are on devices that drivers publish (DRA). `gpu_resource` names the
-    resource of which its GPUs are, "" where the job does not.
+    resource of which its GPUs are, "" where the job does not. `shared_cpus`: no kubelet gives its CPUs to it alone.
+    `single_numa`: it goes to nodes alone whose kubelet keeps a pod within one NUMA zone.
     """
 
     cpu_milli: int
@@ -57,6 +59,18 @@ class Need:
     apart: bool = later(False)
     claims: tuple[ClaimNeed, ...] = later(())
     gpu_resource: str = later("")
+    shared_cpus: bool = later(False)
+    single_numa: bool = later(False)
+
+    def by_the_piece(self, gpu_resource: str) -> list[tuple[str, int]]:
+        """
+        Amounts that a kubelet hands out by the piece: GPUs, devices, and CPUs that the pod may have alone.
+
+        `gpu_resource` is the resource by which the node offers its GPUs, "" for NVIDIA's.
+        """
+        # What containers of others' pods ask for one by one is not known here, and CPUs are given to containers.
+        alone = not (self.as_made or self.shared_cpus or self.cpu_milli % 1000)
+        return [("cpu", self.cpu_milli if alone else 0), (gpu_resource or GPU_RESOURCE, self.gpus), *self.devices]
 
     @property
     def total_gpu_milli(self) -> int:
@@ -111,8 +125,8 @@ class RoleNeed:
     model_order: tuple[str, ...] = later(())
 
 
-def role_need(role: Role, as_made: bool = False) -> RoleNeed:
-    """The part of a role that decisions look at; the template stays in the ledger."""
+def role_need(role: Role, as_made: bool = False, zones: bool = True) -> RoleNeed:
+    """The part of a role that decisions look at, NUMA zones among it (`zones`); the template stays in the ledger."""
     asked, topology, named = role.resources, role.topology, role.named_amounts
     return RoleNeed(
         role.name,
@@ -132,6 +146,8 @@ def role_need(role: Role, as_made: bool = False) -> RoleNeed:
             as_made,
             claims=claim_needs(asked.claims) if asked.claims else (),
             gpu_resource=asked.gpu_resource,
+            shared_cpus=zones and role.shares_cpus,
+            single_numa=bool(asked.numa_policy),
         ),
         (topology.level, *topology.wider) if topology else (),
         bool(topology and topology.required),
@@ -208,6 +224,8 @@ class Node:
     `gpu_resource` is the resource by which the node offers its GPUs, "" for NVIDIA's. `gpu_default`: jobs that name
     neither such a resource nor a model get these GPUs in its pool. `share_milli` is the size of every share there, 0
     where they are of any.
+    `zones` are the NUMA zones within one of which the kubelet keeps each pod; none where it does not, or nobody says
+    so. `in_zones` is what pods of runs and earmarks have that counts in zones, of each pod, in order.
     """
 
     name: str
@@ -262,6 +280,9 @@ class Node:
         if resource or as_made:
             return (self.gpu_resource or GPU_RESOURCE) == (resource or GPU_RESOURCE)
         return bool(models) or self.gpu_default
+
+    zones: tuple[ZoneAmounts, ...] = later(())
+    in_zones: tuple[ZoneAmounts, ...] = later(())
 
     @property
     def is_short(self) -> bool:
@@ -350,7 +371,11 @@ class Node:
             gpu_others=theirs,
             gpu_beyond=beyond,
             drawn=self._drawn_after(placement, sign) if placement.drawn else self.drawn,
+            in_zones=self._in_zones_after(need, sign) if self.zones else (),
         )
+
+    def _in_zones_after(self, need: Need, sign: int) -> tuple[ZoneAmounts, ...]:
+        return held_in_zones(self.zones, self.in_zones, need.by_the_piece(self.gpu_resource), sign)
 
     def offering(self, offer: Offer | None) -> "Node":
         """The node with another offer, of which its claims have what they had."""
@@ -474,6 +499,7 @@ def emptied(node: Node) -> Node:
         gpu_resource=node.gpu_resource,
         gpu_default=node.gpu_default,
         share_milli=node.share_milli,
+        zones=node.zones,
     )
 
 
@@ -523,6 +549,7 @@ def empty_node(seen: NodeSeen) -> Node:
         gpu_resource=seen.gpu_resource,
         gpu_default=seen.gpu_default,
         share_milli=seen.share_milli,
+        zones=tuple(tuple(sorted(zone.items())) for zone in seen.zones),
     )
 
 

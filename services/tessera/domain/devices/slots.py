@@ -84,6 +84,7 @@ SHAPE = (
     "gpu_resource",
     "gpu_default",
     "share_milli",
+    "zones",
 )
 
 

@@ -38,11 +38,13 @@ class FitFailure(StrEnum):
     MIG_PROFILE = "nodes_without_mig_profile"
     UNKNOWN_CLAIMS = "nodes_whose_devices_are_being_looked_at"
     CLAIMS = "nodes_without_claimed_devices"
+    NO_ZONES = "nodes_that_align_no_numa_zone"
     GPU = "nodes_short_of_gpu"
     DEVICES = "nodes_short_of_devices"
     CPU = "nodes_short_of_cpu"
     MEMORY = "nodes_short_of_memory"
     PODS = "nodes_full_of_pods"
+    ZONES = "nodes_short_of_one_numa_zone"
     CLAIMED = "nodes_short_of_claimed_devices"
     KEPT = "nodes_with_room_kept_beside_gpus"
 
@@ -138,11 +140,13 @@ EVIDENCE: dict[FitFailure, FitEvidence] = {
     FitFailure.MIG_PROFILE: FitEvidence(True, "the instances of the time when the node had the most GPUs", _gpus),
     FitFailure.UNKNOWN_CLAIMS: FitEvidence(False, "nothing: the binder is about to say", _nothing),
     FitFailure.CLAIMS: FitEvidence(False, "nothing: a driver may publish other devices", _nothing),
+    FitFailure.NO_ZONES: FitEvidence(False, "nothing: a kubelet may get another policy", _nothing),
     FitFailure.GPU: FitEvidence(True, "the most GPUs that the node has had, its capacity included", _gpus),
     FitFailure.DEVICES: FitEvidence(True, "the most that the node has had of each, its capacity included", _devices),
     FitFailure.CPU: FitEvidence(True, "the most CPU that the node could allocate", _at_most("cpu_milli")),
     FitFailure.MEMORY: FitEvidence(True, "the most memory that the node could allocate", _at_most("memory_bytes")),
     FitFailure.PODS: FitEvidence(True, "the most pods that the node could take", _at_most("pods")),
+    FitFailure.ZONES: FitEvidence(False, "nothing: a kubelet may get another policy", _nothing),
     FitFailure.CLAIMED: FitEvidence(False, "nothing: a driver may publish other devices", _nothing),
     FitFailure.KEPT: FitEvidence(False, "nothing: beside GPUs in use nothing is kept", _nothing),
 }
@@ -156,8 +160,9 @@ def best_of(now: Node, was: Node | None) -> Node:
     changes: Changes = {}
     for evidence in EVIDENCE.values():
         changes |= evidence.judged(now, was or now)
-    # What drivers publish may be other devices tomorrow: it refuses nothing for good, and nobody remembers it.
-    return emptied(replace(now, offer=None, tainted=(), missing=(), **changes))
+    # What drivers publish may be other devices tomorrow, and a kubelet's policy another one: they refuse nothing for
+    # good, and nobody remembers them.
+    return emptied(replace(now, offer=None, tainted=(), missing=(), zones=(), **changes))
 
 
 def remember(known: RememberedNode | None, before: Node | None, now: Node, ts: int) -> RememberedNode | None:

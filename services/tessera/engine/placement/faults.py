@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tessera.domain.devices.claims import ClaimNeed
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed
+from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import gang_of
 from tessera.engine.claims.drawing import Drawn, free_devices, is_answer
 from tessera.engine.claims.extended import claims_on
@@ -39,7 +40,8 @@ def pod_faults(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...], t
         if node is None:
             yield f"rank {placement.rank}: no such node ({placement.node})"
             return
-        miss = fits(need, node, of_gpus)
+        # Which zone a kubelet chose for others is a guess: no record is wrong for it while an empty zone would do.
+        miss = fits(need, replace(node, in_zones=()) if node.in_zones else node, of_gpus)
         if miss is not None:
             yield f"rank {placement.rank} does not fit node {node.name}: {miss.value}"
         yield from _device_faults(need, node, placement)

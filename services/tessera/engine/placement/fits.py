@@ -17,6 +17,7 @@ from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.claims.drawing import draw, free_devices, named, why_never
 from tessera.engine.claims.extended import claims_on, devices_free, never_gpus, sets_of
+from tessera.engine.claims.numa_zones import count_in_zones
 from tessera.engine.claims.solving import Shortage
 from tessera.engine.placement.mig import free_positions, has_profile, position
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, OF_REPLICAS, serves
@@ -53,6 +54,8 @@ def never_fits(need: Need, node: Node) -> FitFailure | None:
         return FitFailure.TAINT
     if need.claims and (failure := _never_drawn(need, node)) is not None:
         return failure
+    if need.single_numa and not node.zones:
+        return FitFailure.NO_ZONES
     return _never_served(need, node)
 
 
@@ -99,7 +102,7 @@ def never_key(need: Need) -> tuple[object, ...]:
     kind = (need.gpus > 0, need.gpu_milli, need.mig_profile, need.as_made, need.gpu_resource, need.device_names)
     lying = (kind, need.apart) if need.apart else kind
     first = need.gpu_models, memory, need.node_selector, need.affinity, (need.tolerations, need.tolerated), lying
-    return (*first, need.claims) if need.claims else first
+    return (*first, need.claims, need.single_numa) if need.claims or need.single_numa else first
 
 
 def gpu_memory_for(need: Need, node: Node) -> int:
@@ -248,6 +251,8 @@ def _kind_of(needs: tuple[Need, ...], spares: bool) -> BundleKind:
 def short_of(kind: BundleKind, node: Node) -> FitFailure | None:
     """First resource that a bundle lacks on a node that suits all of its pods."""
     short = _find_shortage(kind.whole, node) or (FitFailure.PODS if node.pods_free < len(kind.needs) else None)
+    if short is None and node.zones and not count_in_zones(kind.needs, node, 1):
+        return FitFailure.ZONES
     # Devices that are claimed come after what is told by one comparison: a search for them costs a thousand of these.
     is_drawn = bool(kind.whole.claims) or node.offer is not None
     if short is None and is_drawn and not sets_of(kind.whole, node, 1):
@@ -284,6 +289,8 @@ def count_bundles(kind: BundleKind, node: Node) -> int:
     if need.devices:
         counts.append(_sets_of_devices(need, node))
     most = max(min(counts), 0)
+    if node.zones and most:
+        most = count_in_zones(kind.needs, node, most)
     return most if node.offer is None and not need.claims else sets_of(need, node, most)
 
 

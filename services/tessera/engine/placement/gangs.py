@@ -339,6 +339,6 @@ def _kinds(gang: Gang) -> list[BundleKind]:
 
 _name = attrgetter("name")
 _ROOM = ("cpu_free", "memory_free", "pods_free", "gpu_free", "devices_free", "mig_taken", "promised", "drawn")
-_CHANGING = (*_ROOM, "drawn_by_others", "gpu_others", "others", "gpu_beyond", "away_ts", "short_ts")
+_CHANGING = (*_ROOM, "drawn_by_others", "gpu_others", "others", "in_zones", "gpu_beyond", "away_ts", "short_ts")
 _lasting = attrgetter(*(name for name in Node.__slots__ if name not in _CHANGING), "others.devices")
 """Properties of a node that do not change when pods come and go, ours or others'."""

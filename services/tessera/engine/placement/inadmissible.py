@@ -62,7 +62,7 @@ def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node] | EmptyNodes
     if not known.nodes:
         return None
     # Layouts, classes and what expressions take may all come later, with a driver or an answer of the binder.
-    roles = tuple(_without_claims(role, known) for role in roles)
+    roles = tuple(_without_passing(role, known) for role in roles)
     for role in roles:
         # Counts first, for nearly all jobs; a placement is made only to put numbers and words to a refusal that is
         # certain by then.
@@ -80,18 +80,19 @@ def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node] | EmptyNodes
     return _too_much_together(roles, known) if len(roles) > 1 else None
 
 
-def _without_claims(role: RoleNeed, known: EmptyNodes) -> RoleNeed:
-    """Devices that drivers publish may be others tomorrow, or not looked at yet: they refuse nothing for good."""
+def _without_passing(role: RoleNeed, known: EmptyNodes) -> RoleNeed:
+    """Published devices, and a kubelet's policy, may be others tomorrow or not be known yet: no reason for good."""
     counted = role.need.devices
     if known.any_offering:
         counted = tuple((name, count) for name, count in counted if name in known.counted)
-    if not role.need.claims and counted == role.need.devices:
+    if not role.need.claims and not role.need.single_numa and counted == role.need.devices:
         return role
-    return replace(role, need=replace(role.need, claims=(), devices=counted))
+    return replace(role, need=replace(role.need, claims=(), devices=counted, single_numa=False))
 
 
 def _with_slots(node: Node) -> Node:
-    """The node whose published GPUs count as slots, whatever class may answer for them one day."""
+    """The node whose published GPUs count as slots, whatever class may answer for them one day, and of no zones."""
+    node = replace(node, zones=()) if node.zones else node
     return replace(node, device_profile="whole") if node.device_profile == "dra" and node.gpus else node
 
 

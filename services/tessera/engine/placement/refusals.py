@@ -15,8 +15,9 @@ from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera.domain.work.evidence import FitFailure
 from tessera.domain.work.gang import Gang
 from tessera.engine.claims.claim_words import describe_shortage
+from tessera.engine.claims.numa_zones import describe_zones
 from tessera.engine.placement.attempt import Attempt
-from tessera.engine.placement.fits import TaintParts, gpu_memory_for, kind_of, short_of
+from tessera.engine.placement.fits import BundleKind, TaintParts, gpu_memory_for, kind_of, short_of
 from tessera.engine.placement.mig import free_positions, has_profile, most_free_slices
 from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup
 from tessera.engine.placement.rows.table import MISSES, WHOLE, Ints, NodeTable
@@ -40,8 +41,16 @@ def no_fit(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
     if need.claims or (attempt.table().any_offering and (need.gpus or need.devices)):
         words, counts = describe_shortage(need, attempt.nodes(), sum(len(place.drawn) for place in attempt.placed))
         taints = "; ".join(filter(None, (words, taints)))
+    if FitFailure.ZONES in numbers:
+        taints = "; ".join(filter(None, (_describe_zones(bundles.kind, attempt), taints)))
     field = f"roles.{bundles.role.name}"
     return Reason(code=Code.NO_FIT, field=field, numbers=numbers | counts, detail=taints[:1024])
+
+
+def _describe_zones(kind: BundleKind, attempt: Attempt) -> str:
+    """Words for the nodes that lack nothing but a single NUMA zone with all that a pod asks for."""
+    nodes = (attempt.node(name) for name in attempt.places.suited(kind))
+    return describe_zones(kind.needs, [node for node in nodes if short_of(kind, node) is FitFailure.ZONES])
 
 
 def no_domain(bundles: BundleSet, group: PlacementGroup, attempt: Attempt, pods: int) -> Reason:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tessera.testkit.devices_checker import ANY, CheckedDevices, drawn_amounts
+from tessera.testkit.devices_checker import ANY, CheckedDevices, drawn_amounts, fits_a_zone
 from tessera_schemas.cluster.devices import NAMES_NO_CARDS, serves
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.cluster.mig import milli_at
@@ -135,6 +135,7 @@ class CheckedNodes:
             f"its shares are of {node.share_milli}": asked.gpu_milli and node.share_milli not in (0, asked.gpu_milli),
             f"it does not tolerate {suffers}": bool(suffers),
             (unanswered := self.devices.unanswered(claims, place.drawn, node)): bool(unanswered),
+            "its kubelet keeps no pod within a NUMA zone": bool(asked.numa_policy) and not node.zones,
         }
         return "; ".join(text for text, holds in wrong.items() if holds)
 
@@ -143,7 +144,11 @@ class CheckedNodes:
         A placement rule between the pods of roles that is broken; "" if none. `labels` name the node label of each
         level.
         """
+        gang = list(gang)
         roles, wrong = {role.name: role for role in gang}, []
+        # Which pods of a node share a zone is a kubelet's to choose; of one pod alone it is certain that none holds it.
+        there = zip(gang, (self.nodes.get(place.node, NO_NODE) for place in places), strict=True)
+        wrong += [f"{role.name} fits no NUMA zone" for role, node in there if not fits_a_zone(role.resources, node)]
         at = {name: [self.nodes.get(p.node, NO_NODE) for p in places if p.role == name] for name in roles}
         for name, role in roles.items():
             if (topology := role.topology) is not None and topology.required:

@@ -1,4 +1,4 @@
-"""Devices that drivers publish (DRA), for the checker of ledgers: who may have them, and how much there is."""
+"""Devices that drivers publish (DRA) and NUMA zones, for the checker: who may have them, and how much there is."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from tessera_schemas.cluster.device_layouts import DeviceCapacity, DeviceLayout,
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.cluster.resource_kinds import CLASS_PREFIX
 from tessera_schemas.facts import NodeSeen
-from tessera_schemas.job import Role
+from tessera_schemas.job import Resources, Role
 from tessera_schemas.work.placement import EXTENDED_CLAIM, DrawnDevice
 
 DEVICES_OF_A_CLAIM = 32
@@ -33,6 +33,14 @@ def drawn_amounts(drawn: Iterable[DrawnDevice]) -> Counter[str]:
             held[f"drawn/{each.id}"] += 1
             held.update({f"part/{each.id}|{name}": amount for name, amount in each.capacity})
     return held
+
+
+def fits_a_zone(asked: Resources, node: NodeSeen) -> bool:
+    """Whether one NUMA zone has the pod's GPUs and devices, of those that the node's zones have at all."""
+    there = {name for zone in node.zones for name, amount in zone.items() if amount}
+    every = {node.gpu_resource or GPU_RESOURCE: asked.gpus, **asked.devices}
+    counted = {name: amount for name, amount in every.items() if name in there}
+    return not counted or any(all(zone.get(n, 0) >= amount for n, amount in counted.items()) for zone in node.zones)
 
 
 class CheckedDevices:

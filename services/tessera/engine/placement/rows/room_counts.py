@@ -11,6 +11,7 @@ import numpy as np
 
 from tessera.domain.devices.resources import WHOLE_GPU, Node
 from tessera.engine.claims.extended import devices_free
+from tessera.engine.claims.numa_zones import count_in_zones
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import BundleKind, count_bundles
 from tessera.engine.placement.placement_groups import BundleCounts
@@ -102,7 +103,7 @@ class RoomTable(NodeTable):
         """Begin without any kind."""
         self._kinds: dict[BundleKind, int] = {}
         self._special: dict[int, BundleKind] = {}
-        """Kinds that ask for a share, devices, an instance or claims, or leave what is kept beside GPUs, by number."""
+        """Kinds that ask for a share, devices, an instance or claims, or leave what is kept beside GPUs."""
         self._nevers: dict[object, int] = {}
         self._suiting: list[Bools] = []
         """The rows that suit kinds, by the number that their `never` has."""
@@ -123,7 +124,7 @@ class RoomTable(NodeTable):
         self._suiting += [self.suits(kind)] if never == len(self._suiting) else []
         self._kinds[kind] = at
         self._columns[at, :NEVER] = len(kind.needs), need.cpu_milli, need.memory_bytes, need.gpus
-        drawn = need.claims or (need.gpus and self.any_offering)
+        drawn = need.claims or self.any_zoned or (need.gpus and self.any_offering)
         if need.gpu_milli or need.devices or need.mig_profile or drawn or (kind.spares and self.keeps):
             self._special[at] = kind
         self._columns[at, NEVER] = never
@@ -190,11 +191,18 @@ class RoomTable(NodeTable):
                 each = kind.whole.cpu_milli, kind.whole.memory_bytes, len(kind.needs)
                 for free, asked in zip(part.open(), each, strict=True):
                     np.minimum(room, np.maximum(free, 0) // asked if asked else UNLIMITED, out=room)
-            if kind.whole.mig_profile or kind.whole.claims or self.any_offering:
-                searched = room if kind.whole.mig_profile else room * self.offering[part.rows]
-                for cell in np.flatnonzero(searched).tolist():
-                    room[cell] = count_bundles(kind, part.node(cell))
+            self._search(kind, part, room)
         return found
+
+    def _search(self, kind: BundleKind, part: "_Now", room: Ints) -> None:
+        """Bring the room of rows that no columns tell down to what their nodes take: instances, zones, claims."""
+        if self.any_zoned:
+            for cell in np.flatnonzero(room * self.zoned[part.rows]).tolist():
+                room[cell] = count_in_zones(kind.needs, part.node(cell), int(room[cell]))
+        if kind.whole.mig_profile or kind.whole.claims or self.any_offering:
+            searched = room if kind.whole.mig_profile else room * self.offering[part.rows]
+            for cell in np.flatnonzero(searched).tolist():
+                room[cell] = count_bundles(kind, part.node(cell))
 
 
 class _Now:

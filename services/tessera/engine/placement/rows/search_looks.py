@@ -30,6 +30,7 @@ _whatever_lasts = attrgetter(
     "gpu_resource",
     "gpu_default",
     "share_milli",
+    "zones",
 )
 
 

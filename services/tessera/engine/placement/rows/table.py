@@ -9,7 +9,7 @@ kind thinks of it.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import attrgetter
 
 import numpy as np
@@ -19,6 +19,7 @@ from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.claims.extended import devices_free, sets_of
+from tessera.engine.claims.numa_zones import count_in_zones
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import SPARED_BITS, BundleKind, count_spared, short_of
 from tessera.engine.placement.mig import free_positions
@@ -40,7 +41,7 @@ NONE = (1 << 63) - 1
 """Cost of a row that has no room, or is left out."""
 
 UNKNOWN = -1
-"""Of a row, whether it has devices for claims: nobody has asked since its node changed."""
+"""Of a row, whether a search finds what a pod wants there: nobody has asked since its node changed."""
 
 PODS, CPU, MEMORY, WHOLE = range(4)
 MISSES = (
@@ -49,10 +50,12 @@ MISSES = (
     FitFailure.CPU,
     FitFailure.MEMORY,
     FitFailure.PODS,
+    FitFailure.ZONES,
     FitFailure.CLAIMED,
     FitFailure.KEPT,
 )
 """What a node may lack, in the order of the tests; a place in it, from 1 on, says what a row lacks."""
+ZONES, CLAIMED, KEPT = 6, 7, 8
 
 Entry = tuple[int, str]
 """A cost (the score, negated, above the bits of what is spared) and a name: the smallest is the best."""
@@ -67,6 +70,7 @@ _whatever_is_free = attrgetter(
     "promised",
     "drawn",
     "drawn_by_others",
+    "in_zones",
 )
 
 
@@ -109,6 +113,9 @@ class NodeTable:
         self.offering = np.array([node.offer is not None for node in there], np.bool_)
         """Rows of nodes with devices that drivers publish."""
         self.any_offering = bool(self.offering.any())
+        self.zoned = np.array([bool(node.zones) for node in there], np.bool_)
+        """Rows of nodes whose kubelet keeps each pod within one NUMA zone."""
+        self.any_zoned = bool(self.zoned.any())
         self.gpus_of_others = np.array([len(node.gpu_others) for node in there], np.int64)
         self.changes = 0
         """Number of changes of rows so far; the last ones are in the log."""
@@ -118,7 +125,7 @@ class NodeTable:
         self._stale = set[str]()
         self.changed = self._stale.add
         self._devices: dict[str, Ints] = {}
-        self._for_claims: dict[Hashable, NDArray[np.int8]] = {}
+        self._searched: dict[Hashable, NDArray[np.int8]] = {}
         self._suits: dict[object, Bools] = {}
         self._suited: dict[object, Ints] = {}
         self._rankings: dict[BundleKind, Ranking] = {}
@@ -132,7 +139,7 @@ class NodeTable:
             if row is None or node is None:
                 continue
             before, self.at[row] = self.at[row], node
-            for room in self._for_claims.values():
+            for room in self._searched.values():
                 room[row] = UNKNOWN
             # Labels and conditions change more often than what is free: readers of the log need not look again then.
             if state_of(node) == state_of(before):
@@ -194,7 +201,7 @@ class NodeTable:
         # Put down first, so that each shortage of the node itself takes its place.
         if kind.spares:
             asked = np.array([need.cpu_milli, need.memory_bytes, len(kind.needs)])
-            np.putmask(found, (self.open < asked[:, None]).any(axis=0), 7)
+            np.putmask(found, (self.open < asked[:, None]).any(axis=0), KEPT)
         np.putmask(found, self.free[PODS] < len(kind.needs), 5)
         np.putmask(found, self.free[MEMORY] < need.memory_bytes, 4)
         np.putmask(found, self.free[CPU] < need.cpu_milli, 3)
@@ -208,21 +215,26 @@ class NodeTable:
             found[[row for row in self.suited_rows(kind).tolist() if not free_positions(need, self.at[row])]] = 1
         # Asked last, of rows that lack nothing else of their own: a search costs more than a comparison of columns, and
         # rows whose nodes are in equal states cost one search together.
+        if self.any_zoned:
+            open_rows = self.suits(kind) & self.zoned & ((found == 0) | (found == KEPT))
+            room = self._room_for(kind, open_rows, lambda node: count_in_zones(kind.needs, node, 1))
+            np.putmask(found, open_rows & (room == 0), ZONES)
         if need.claims or (self.any_offering and (need.gpus or need.devices)):
-            open_rows = self.suits(kind) & self.offering & ((found == 0) | (found == 7))
-            np.putmask(found, open_rows & (self._room_for(need, open_rows) == 0), 6)
+            open_rows = self.suits(kind) & self.offering & ((found == 0) | (found == KEPT))
+            wanted = need.claims, need.gpus, need.devices
+            room = self._room_for(wanted, open_rows, lambda node: sets_of(need, node, 1))
+            np.putmask(found, open_rows & (room == 0), CLAIMED)
         return found
 
-    def _room_for(self, need: Need, asked: Bools) -> NDArray[np.int8]:
-        """1 where devices for a pod's claims can be had, 0 where not; of the rows that are asked about."""
-        wanted = need.claims, need.gpus, need.devices
-        room = self._for_claims.get(wanted)
+    def _room_for(self, wanted: Hashable, asked: Bools, search: Callable[[Node], int]) -> NDArray[np.int8]:
+        """1 where a search finds what is wanted, 0 where not; of the rows that are asked about."""
+        room = self._searched.get(wanted)
         if room is None:
-            if len(self._for_claims) * len(self.names) > COSTS_MAX:
-                self._for_claims.clear()
-            room = self._for_claims[wanted] = np.full(len(self.names), UNKNOWN, np.int8)
+            if len(self._searched) * len(self.names) > COSTS_MAX:
+                self._searched.clear()
+            room = self._searched[wanted] = np.full(len(self.names), UNKNOWN, np.int8)
         for row in np.flatnonzero(asked & (room == UNKNOWN)).tolist():
-            room[row] = sets_of(need, self.at[row], 1)
+            room[row] = search(self.at[row])
         return room
 
     def ranking(self, kind: BundleKind) -> "Ranking":
