@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, StringConstraints, field_validator, 
 from tessera_schemas.base import GPU_MILLI as GPU_MILLI
 from tessera_schemas.base import INT_MAX, Count, JobName, Millis, Name, Positive, Strict, later, printable
 from tessera_schemas.cluster import mig
-from tessera_schemas.cluster.device_claims import CLAIMS_MAX, DeviceClaim, GresName
+from tessera_schemas.cluster.device_claims import CLAIMS_MAX, SHARERS_MAX, DeviceClaim, GresName
 from tessera_schemas.cluster.device_vendors import ResourceNameOrNone
 from tessera_schemas.cluster.devices import Kind
 from tessera_schemas.cluster.resource_kinds import FURTHER, KINDS, CountedResources, is_device
@@ -354,10 +354,6 @@ class Role(Strict):
 
     @model_validator(mode="after")
     def _place(self) -> Self:
-        if self.same_node_as and self.resources.claims:
-            raise ValueError(
-                "same_node_as: a role with claims on devices goes by itself yet; put them on the other role"
-            )
         if self.same_node_as and (self.topology or self.spread):
             raise ValueError("same_node_as: the other role's place is this one's; topology and spread belong there")
         return self
@@ -501,8 +497,8 @@ class JobSpec(Strict):
         for name in KINDS:
             if sum(role.most * role.amount_of(name) for role in self.roles) > INT_MAX:
                 raise ValueError(f"roles: more {name} in one job than can be counted")
-        if any(role.same_node_as or role.topology for role in self.roles):
-            wrong = [*_wrong_companions(self.roles), *_wrong_groups(self.roles)]
+        if any(role.same_node_as or role.topology or role.resources.claims for role in self.roles):
+            wrong = [*_wrong_companions(self.roles), *_wrong_groups(self.roles), *_wrong_sharing(self.roles)]
             if wrong:
                 raise ValueError("; ".join(wrong))
         return self
@@ -560,3 +556,30 @@ NOT_YET_JOB = ("datasets",)
 def not_supported_yet(spec: JobSpec) -> list[str]:
     """The paths of the fields of `spec` that ask for something nothing honours yet."""
     return [name for name in NOT_YET_JOB if getattr(spec, name)]
+
+
+def _wrong_sharing(roles: tuple[Role, ...]) -> Iterator[str]:
+    """Faults of roles that share claims for which devices are drawn."""
+    found: dict[str, list[tuple[int, DeviceClaim]]] = {}
+    for index, role in enumerate(roles):
+        for claim in role.resources.claims:
+            if claim.shared_as and not claim.allocated:
+                found.setdefault(claim.shared_as, []).append((index, claim))
+    for name, sharing in found.items():
+        pods, (at, first) = sum(roles[index].most for index, _ in sharing), sharing[0]
+        if pods > SHARERS_MAX:
+            yield f"roles: claim {name} is shared by {pods} pods; at most {SHARERS_MAX} use a claim"
+        for index, claim in sharing if pods > 1 else ():
+            if (claim.requests, claim.constraints, claim.config) != (first.requests, first.constraints, first.config):
+                yield f"roles[{index}].resources.claims: claim {name} is shared and differs from that of roles[{at}]"
+            yield from (f"roles[{index}]{why} ({name})" for why in _parted(roles[index], roles[at], roles))
+
+
+def _parted(role: Role, one: Role, roles: tuple[Role, ...]) -> Iterator[str]:
+    """Reasons why the role's pods cannot be on one node with all of another one, whose claim they share."""
+    if role.spread or role.same_node_as or any(other.same_node_as == role.name for other in roles):
+        yield ": pods that share a claim are on one node: no spread, and no same_node_as"
+    if role.topology != one.topology:
+        yield f".topology: differs from that of {one.name}, with whose pods it shares a claim"
+    if role.resources.gpu_milli or role.resources.mig_profile:
+        yield ".resources: pods that share a claim have no share and no MIG instance beside it"

@@ -21,6 +21,16 @@ def beside(replicas: int = 1, **more: Any) -> dict[str, Any]:
     return {"replicas": replicas, "same_node_as": "r0", **more}
 
 
+def sharing(
+    replicas: int = 1, device_class: str = "gpu", object_name: str = "", gpu_milli: int = 0, **more: Any
+) -> dict[str, Any]:
+    """A role with a claim that its pods, and those of other such roles, share."""
+    requests = [{"name": "one", "choices": [{"device_class": device_class}]}]
+    claim = {"name": "fabric", "shared": True, "requests": requests, "object_name": object_name}
+    resources = {"cpu_milli": 1, "memory_bytes": 1, "gpu_milli": gpu_milli, "claims": [claim]}
+    return {"replicas": replicas, "resources": resources, **more}
+
+
 GROUPED = {"level": "rack", "group": "g"}
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a profile that no GPU has": (spec({}, mig_profile="5g.5gb"), "mig_profile"),
@@ -62,6 +72,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         spec({"topology": GROUPED}, {"topology": {**GROUPED, "required": False}}),
         "roles[1].topology",
     ),
+    "pods that share a claim and are spread": (spec(sharing(2, spread="zone")), "roles[0]: pods that share a claim"),
+    "pods that share a claim beside others": (spec({"replicas": 2}, sharing(2, same_node_as="r0")), "roles[1]: pods"),
+    "others beside pods that share a claim": (spec(sharing(2), beside(2)), "roles[0]: pods that share a claim"),
+    "more pods than may use a claim": (spec(sharing(256), sharing()), "shared by 257 pods"),
+    "a claim that is shared and differs": (spec(sharing(), sharing(device_class="nic")), "is shared and differs"),
+    "pods that share a claim in two domains": (spec(sharing(), sharing(topology=GROUPED)), "roles[1].topology"),
+    "pods that share a claim and shares of GPUs": (spec(sharing(2, gpu_milli=500)), "no share and no MIG instance"),
+    "a shared claim that stands in the cluster": (spec(sharing(object_name="mine")), "shared: a claim that stands"),
 }
 
 

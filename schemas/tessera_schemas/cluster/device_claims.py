@@ -20,6 +20,8 @@ DevicesOfClass = Annotated[
 ]
 """Devices of one DeviceClass as a resource that quotas count: `class:dra.net`."""
 CLAIMS_MAX, REQUESTS_MAX, CHOICES_MAX, COUNT_MAX = 16, 32, 8, 32
+SHARERS_MAX = 256
+"""Pods that Kubernetes lets use one claim."""
 
 
 GresName = Annotated[
@@ -118,8 +120,9 @@ class DriverConfig(Strict):
 class DeviceClaim(Strict):
     """
     A claim of each pod of a role. Where `object_name` is set the claim stands in the cluster already, by that name, and
-    all pods that name it share its devices. `allocated`: it has devices already, so that none are drawn for it, and the
-    role's affinity says the nodes of its allocation.
+    all pods that name it share its devices. `shared`: all pods of the job whose roles have a shared claim of that name
+    have one claim, which is made with the first of them. `allocated`: it has devices already, so that none are drawn
+    for it, and the role's affinity says the nodes of its allocation.
     """
 
     name: Annotated[Name, Field(description="Name of the claim within the pod")]
@@ -137,9 +140,19 @@ class DeviceClaim(Strict):
     allocated: Annotated[
         bool, Field(description="The claim that stands in the cluster has devices already; users' pods alone")
     ] = False
+    shared: Annotated[
+        bool, Field(description="One claim for all pods of the job that have a claim of this name; they share a node")
+    ] = False
+
+    @property
+    def shared_as(self) -> str:
+        """Name by which pods of the job share the claim; "" where each has its own."""
+        return self.object_name or (self.name if self.shared else "")
 
     @model_validator(mode="after")
     def _names(self) -> Self:
+        if self.shared and self.object_name:
+            raise ValueError("shared: a claim that stands in the cluster (object_name) is shared by all that name it")
         if self.allocated and not self.object_name:
             raise ValueError("allocated: is of a claim that stands in the cluster (object_name)")
         counts = Counter(request.name for request in self.requests)

@@ -478,13 +478,17 @@ class Runs:
         if job.adopted is not None and len(todo) == len(run.uids) > 1:  # a gang that lost a pod meanwhile loses no more
             await all_of([self._adopted.target(job, run, uid, fresh=False) for uid in run.uids])
         # As volumes, for all pods first.
-        await all_of([self._calls.reserve(job, run, *each) for each in todo if self._has_claims(job, *each)])
+        claiming = [each for each in todo if self._has_claims(job, run, *each)]
+        # The first in rank order has the devices of a claim that pods share, and the others join it.
+        sharing = any(role.need.shared for role in run.roles)
+        for some in [[each] for each in claiming] if sharing else [claiming]:
+            await all_of([self._calls.reserve(job, run, *each) for each in some])
         await all_of([self._bind_one(job, run, placement, uid, bound) for placement, uid in todo])
         self._report_span("bind_pods", job, run, began)
 
-    def _has_claims(self, job: Job, placement: Placement, uid: str) -> bool:
+    def _has_claims(self, job: Job, run: Run, placement: Placement, uid: str) -> bool:
         if placement.drawn or job.adopted is None:
-            return bool(placement.drawn)
+            return bool(placement.drawn or run.gang.need_of[placement.role].claims)
         return self._adopted.names_devices(uid) or self._calls.may_name_claim(job)
 
     async def _prepare_volumes(self, job: Job, run: Run, todo: list[tuple[Placement, str]]) -> None:

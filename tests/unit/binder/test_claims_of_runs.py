@@ -8,9 +8,10 @@ from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, FINALIZER, RUN_LABEL
 from tessera_schemas.facts import CancelRequested
+from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code
 from tests.builders import admitted
-from tests.unit.binder.claim_builders import claim, protected
+from tests.unit.binder.claim_builders import claim, device_claim, protected
 from tests.unit.binder.claim_worlds import claims, with_claims, world_of_devices
 from tests.unit.binder.cluster_world import World, train
 
@@ -265,3 +266,66 @@ async def test_a_cluster_without_claims_is_asked_for_nothing_of_them() -> None:
         world.api._enter = noting  # type: ignore[method-assign]
         await world.submit(spec=train())
         assert not asked & {"resourceslices", "deviceclasses", "resourceclaims"}
+
+
+def with_one_claim(replicas: int, **more: Any) -> JobSpec:
+    """A gang whose pods share a device."""
+    spec = with_claims(replicas, **more)
+    (role,) = spec.roles
+    asked = role.resources.model_copy(update={"claims": (device_claim(shared=True),)})
+    return spec.model_copy(update={"roles": (role.model_copy(update={"resources": asked}),)})
+
+
+async def test_pods_of_a_run_that_share_a_claim_have_one_object_which_goes_with_them() -> None:
+    async with world_of_devices() as world:
+        done = calls(world)
+        job_id = await world.submit(spec=with_one_claim(3))
+        run = world.job(job_id).run_id
+        (made,), pods = claims(world), world.pods(run)
+        assert made["metadata"]["name"] == f"{run}-shared-gpu"
+        assert {pod["spec"]["resourceClaims"][0]["resourceClaimName"] for pod in pods} == {f"{run}-shared-gpu"}
+        assert {user["uid"] for user in made["status"]["reservedFor"]} == {pod["metadata"]["uid"] for pod in pods}
+        assert done.index("bind pods") > max(at for at, call in enumerate(done) if "resourceclaims" in call)
+        await world.commit(CancelRequested(kind="cancel_requested", job_id=job_id, tenant="lab"))
+        await world.run(20)
+        assert world.job(job_id).phase == "cancelled"
+        assert not claims(world)
+        assert world.state.nodes.get("node-a").drawn == ()
+
+
+@pytest.mark.parametrize("lost", range(14))
+@pytest.mark.parametrize("answer", ["before", "after"])
+async def test_a_binder_that_dies_while_pods_join_a_claim_is_continued_by_another(lost: int, answer: str) -> None:
+    async with world_of_devices() as world:
+        done: list[str] = []
+
+        async def dies(operation: str) -> None:
+            done.append(operation)
+            if len([one for one in done if one in ("create", "patch", "bind", "get")]) > lost:
+                raise Transient("the binder is gone")
+
+        setattr(world.api, answer, dies)
+        fact = admitted("k1", with_one_claim(2))
+        await world.commit(fact)
+        await world.run(2)
+        assert world.job(fact.job_id).phase != "running"
+        await world.stop("binder")
+        world.start_binder()
+        await world.run(15)
+        assert world.job(fact.job_id).phase == "running"
+        (made,) = claims(world)
+        users = [user["uid"] for user in made["status"]["reservedFor"]]
+        assert sorted(users) == sorted(pod["metadata"]["uid"] for pod in world.pods())
+
+
+async def test_the_devices_of_a_shared_claim_are_held_until_its_last_pod_has_ended() -> None:
+    async with world_of_devices() as world:
+        job_id = await world.submit(spec=with_one_claim(2, rank_seconds=15, seconds=5))
+        run = world.job(job_id).run_id
+        await world.run(10)
+        assert [pod["status"]["phase"] for pod in world.pods(run)] == ["Succeeded", "Running"]
+        assert [place.rank for place in world.state.runs.get(run).places if place.drawn] == [0]
+        await world.run(30)
+        assert world.job(job_id).phase == "succeeded"
+        assert world.state.nodes.get("node-a").drawn == ()
+        assert not claims(world)

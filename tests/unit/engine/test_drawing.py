@@ -70,13 +70,6 @@ def test_as_many_sets_are_counted_as_fit_one_after_the_other() -> None:
     assert count_sets(free, (claim(choice("7g", 9)),), 5) == 0
 
 
-def test_a_claim_of_the_cluster_is_drawn_once_for_all_pods_that_share_it() -> None:
-    free = FreeOffer(offer([device("a"), device("b"), device("c")]))
-    shared, own = claim(choice(), name="shared", object_name="team-gpu"), claim(choice(), name="own")
-    assert count_sets(free, (shared,), 9) == 9
-    assert count_sets(free, (shared, own), 9) == 2
-
-
 def test_administrators_take_nothing() -> None:
     free = FreeOffer(offer([device("a"), device("b")]), taken=had(0, 1))
     look = claim(choice(count=0, admin=True))

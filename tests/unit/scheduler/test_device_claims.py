@@ -276,3 +276,78 @@ def test_a_placement_on_a_part_of_a_gpu_has_no_fault_and_on_another_that_overlap
     whole = replace(run.all_placements[0].drawn[0], device="gpu-0-whole")
     other = (replace(run.all_placements[0], drawn=(whole,)), run.all_placements[1])
     assert [fault for fault in placement_faults(roles, other, {"node-0": empty}) if "cannot have" in fault]
+
+
+def shared(name: str = "fabric", count: int = 1, **more: Any) -> DeviceClaim:
+    """A claim that all pods of the job have together."""
+    return claim(name, count, **more).model_copy(update={"shared": True})
+
+
+def test_pods_that_share_a_claim_are_on_one_node_and_its_devices_are_drawn_once() -> None:
+    world = cluster(nodes=2)
+    submit(world, "gang", claiming(shared(count=2), replicas=3))
+    assert drawn(world, "gang") == ["node-0:gpu-0,gpu-1", "node-0:", "node-0:"]
+    assert (free(world), free(world, "node-1")) == ((0, 0, 1000, 1000), (1000,) * 4)
+    assert world.run("gang").amount.gpu_milli == world.job("gang").amount.gpu_milli == 2000
+
+
+def test_pods_that_share_a_claim_wait_for_a_node_that_holds_all_of_them() -> None:
+    world = cluster(nodes=2)
+    roles = claiming(shared(), claim(), replicas=4)
+    submit(world, "gang", roles)
+    # Five devices, and a node has four.
+    assert drawn(world, "gang") == []
+    assert world.job("gang").reason.code is Code.NO_FIT
+    submit(world, "less", roles.model_copy(update={"replicas": 3}))
+    assert sorted(place[:6] for place in drawn(world, "less")) == ["node-0"] * 3
+    assert free(world) == (0,) * 4
+
+
+def test_roles_that_share_a_claim_are_on_one_node_and_others_go_where_there_is_room() -> None:
+    world = cluster(nodes=2)
+    first = claiming(shared(count=2), name="first")
+    second = claiming(shared(count=2), claim(), name="second", replicas=2)
+    submit(world, "gang", first, claiming(claim(), name="third", replicas=4), second)
+    places = world.run("gang").all_placements
+    assert {place.node for place in places if place.role in ("first", "second")} == {"node-0"}
+    assert [place.node for place in places if place.role == "third"] == ["node-1"] * 4
+    assert [len(place.drawn) for place in places] == [2, 1, 1, 1, 1, 1, 1]
+
+
+def test_what_pods_share_counts_once_against_quotas_of_its_class() -> None:
+    world = cluster()
+    submit(world, "gang", claiming(shared(count=2), claim(), replicas=2))
+    assert world.job("gang").amount.device_classes == world.run("gang").amount.device_classes == ((DRIVER, 4),)
+
+
+def test_pods_that_share_a_claim_and_each_have_one_get_devices_drawn_together() -> None:
+    """Drawn pod by pod the shared claim would take the only small device, which each pod wants for itself."""
+    world = cluster(whole_gpus(2), gpus=2)
+    world.commit(selected(whole_gpus(2), 0b01, SMALL))
+    submit(world, "gang", claiming(shared()), claiming(shared(), claim("own", selectors=(SMALL,)), name="second"))
+    assert drawn(world, "gang") == ["node-0:gpu-1", "node-0:gpu-0"]
+
+
+def test_roles_of_one_node_have_their_claims_answered_together() -> None:
+    world = cluster(whole_gpus(2), nodes=2, gpus=2)
+    world.commit(selected(whole_gpus(2), 0b01, SMALL))
+    small = claiming(claim(selectors=(SMALL,)), name="second", replicas=2, same_node_as="first")
+    submit(world, "gang", claiming(claim(), name="first", replicas=2), small)
+    assert drawn(world, "gang") == ["node-0:gpu-1", "node-1:gpu-1", "node-0:gpu-0", "node-1:gpu-0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda p: replace(p[1], node="node-1"), "pods that share a claim are on several nodes"),
+        (lambda p: replace(p[1], drawn=p[0].drawn), "its claims cannot have"),
+    ],
+)
+def test_a_plan_that_parts_pods_which_share_a_claim_or_draws_for_two_of_them_has_faults(change: Any, why: str) -> None:
+    world = cluster(nodes=2)
+    submit(world, "gang", claiming(shared(), replicas=2))
+    roles, places = world.job("gang").roles, world.run("gang").all_placements
+    world.finish("gang")
+    nodes = dict(world.state.nodes.items())
+    assert not [*placement_faults(roles, places, nodes)]
+    assert any(why in fault for fault in placement_faults(roles, (places[0], change(places)), nodes))

@@ -115,3 +115,25 @@ def test_a_device_that_somebody_else_has_or_that_is_tainted_is_found() -> None:
         assert broken(made) == set()
         allocate(made, placed(drawn()), "k2")
         assert broken(made) == {"I1"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        (placed(drawn()), placed(), set()),
+        (placed(), placed(drawn()), {"I1"}),
+        (placed(drawn()), placed(drawn("gpu-0-quarter-1")), {"I1"}),
+        (placed(drawn()), replace(placed(), node="node-b"), {"I1"}),
+    ],
+    ids=["drawn once", "drawn for the second", "drawn twice", "on two nodes"],
+)
+def test_a_claim_that_pods_share_is_drawn_for_the_first_and_all_are_on_its_node(
+    first: Placement, second: Placement, found: set[str]
+) -> None:
+    made = shard()
+    other = offering("node-b", CUT, 2)
+    made.add(m.NodeChanged(kind="node_changed", fact=0), facts=[other])
+    wanted = PART.model_copy(update={"shared": True})
+    made.queued("k1", spec=job_spec(claiming(wanted, replicas=2)))
+    made.allocated(first, replace(second, rank=1), key="k1")
+    assert broken(made) == found

@@ -5,7 +5,9 @@ Each step reads the claim and makes one write, held to what was read, until noth
 an earlier try did, or another scheduler does meanwhile, is seen.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Collection, Mapping
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -17,7 +19,7 @@ from tessera.binder.claims.decide.extended import (
     is_extended,
     named_extended_claim,
 )
-from tessera.binder.claims.decide.objects import claim_object, is_owned_by, named_claims, own_claims
+from tessera.binder.claims.decide.objects import claim_object, claims_to_make, is_owned_by, named_claims
 from tessera.binder.claims.decide.steps import Write, find_unready, next_joining, next_undo, next_write, uses_conditions
 from tessera.binder.claims.published import PublishedDevices
 from tessera.binder.workloads.reading import at, format_time, mapping, no, text
@@ -44,10 +46,15 @@ class PodClaims:
 
     def __init__(self, cluster: Cluster, clock: Clock, published: PublishedDevices) -> None:
         self._cluster, self._clock, self._published = cluster, clock, published
+        # Pods leave a claim that they share one after the other: side by side all but one of them would be refused.
+        self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
-    async def make(self, pod: Json, role: Role) -> Reason | None:
-        """The objects of the pod's own claims, made now or by an earlier try. `pod` is as the cluster has it."""
-        for claim in own_claims(role):
+    async def make(self, pod: Json, role: Role, drawn: Collection[str]) -> Reason | None:
+        """
+        The objects of the pod's own claims, made now or by an earlier try, and of those that it shares and that have
+        their devices with it (`drawn`). `pod` is as the cluster has it.
+        """
+        for claim in claims_to_make(role, drawn):
             against = await self._make_one(pod, claim_object(pod, claim))
             if against is not None:
                 return against
@@ -71,8 +78,8 @@ class PodClaims:
         """
         Give each claim of an unbound pod its devices, and the pod as a user, then wait until they are ready.
 
-        A claim for which no device was chosen has its devices already. Raises Transient while a device is made ready,
-        or a claim is still to be made.
+        A claim for which no device was chosen has its devices already, maybe with a pod of the run that came before.
+        Raises Transient while a device is made ready, or a claim is still to be made.
         """
         extended = await self._make_extended(placement, pod)
         if isinstance(extended, Reason):
@@ -158,7 +165,10 @@ class PodClaims:
         classes: Mapping[str, Json] = self._published.classes()
         name_of_pod, uid = text(pod, "metadata", "name"), text(pod, "metadata", "uid")
         devices = self._published.devices(drawn)
-        return ClaimReservation(run.run_id, placement.rank, name_of_pod, uid, placement.node, drawn, devices, classes)
+        peers = frozenset(run.permitted)
+        return ClaimReservation(
+            run.run_id, placement.rank, name_of_pod, uid, placement.node, drawn, devices, classes, peers
+        )
 
     async def _find_holder(self, claim: Json, wanted: ClaimReservation) -> Reason | None:
         """
@@ -188,12 +198,13 @@ class PodClaims:
             await self._undo_one(namespace, name, uid, run_id)
 
     async def _undo_one(self, namespace: str, name: str, uid: str, run_id: str) -> None:
-        for _ in range(WRITES_MAX):
-            claim = await self._claim(namespace, name)
-            write = None if claim is None else next_undo(claim, uid, run_id)
-            if claim is None or write is None:
-                return
-            await self._write(claim, write)
+        async with self._turns.setdefault((namespace, name), asyncio.Lock()):
+            for _ in range(WRITES_MAX):
+                claim = await self._claim(namespace, name)
+                write = None if claim is None else next_undo(claim, uid, run_id)
+                if claim is None or write is None:
+                    return
+                await self._write(claim, write)
         raise Transient(f"claim {namespace}/{name} changes all the time")
 
     async def _write(self, claim: Json, write: Write) -> None:

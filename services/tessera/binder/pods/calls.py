@@ -111,9 +111,11 @@ class Calls:
 
     async def _make_claims(self, run: Run, rank: int, spec: JobSpec, pod: Json) -> None:
         """Before the pod is said to be made: it can be bound from then on."""
-        role = next(role for role in spec.roles if role.name == placement_of(run, rank).role)
+        place = placement_of(run, rank)
+        role = next(role for role in spec.roles if role.name == place.role)
         if role.resources.claims:
-            await self._not_refused(run, rank, self._claims.make(pod, role))
+            drawn = run.gang.need_at(place).shared
+            await self._not_refused(run, rank, self._claims.make(pod, role, drawn))
 
     async def reserve(self, job: Job, run: Run, placement: Placement, uid: str) -> None:
         """Give the claims of an unbound pod their devices. Raises as `bind`, and Transient until all are ready."""

@@ -72,12 +72,12 @@ class ConstraintNeed:
 @fast_init
 @dataclass(frozen=True, slots=True)
 class ClaimNeed:
-    """One claim of a pod. `object_name`: pods that name this claim of the cluster share its devices."""
+    """One claim of a pod. `shared_as`: pods of a gang with this name of a claim share its devices; "": of one pod."""
 
     name: str
     requests: tuple[RequestNeed, ...]
     constraints: tuple[ConstraintNeed, ...] = ()
-    object_name: str = ""
+    shared_as: str = ""
 
     @property
     def gpu_milli(self) -> int:
@@ -151,7 +151,7 @@ def claim_needs(claims: tuple[DeviceClaim, ...]) -> tuple[ClaimNeed, ...]:
             claim.name,
             tuple(RequestNeed(request.name, tuple(map(_choice, request.choices))) for request in claim.requests),
             tuple(map(_constraint, claim.constraints)),
-            claim.object_name,
+            claim.shared_as,
         )
         for claim in claims
         if not claim.allocated

@@ -6,7 +6,7 @@ Capacity is checked per device, never on a sum: two halves on two GPUs are not o
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from tessera.domain.devices.amounts import NOTHING as NOTHING
@@ -84,6 +84,17 @@ class Need:
         names = [name for name, _ in self.devices if is_device(name)]
         names += [resource_of(self.mig_profile)] if self.mig_profile else []
         return tuple(sorted([*names, self.gpu_resource or GPU_RESOURCE] if self.total_gpu_milli else names))
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """Names of the claims that it may share with other pods of its gang."""
+        return frozenset(claim.shared_as for claim in self.claims if claim.shared_as)
+
+    def joining(self, shared: Collection[str]) -> "Need":
+        """Need of a pod that uses the devices which another pod has for these shared claims."""
+        if not shared or not self.claims:
+            return self
+        return replace(self, claims=tuple(claim for claim in self.claims if claim.shared_as not in shared))
 
     @property
     def amount(self) -> Amount:

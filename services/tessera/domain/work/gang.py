@@ -31,8 +31,28 @@ class Gang(tuple[RoleNeed, ...]):
 
     @cached_property
     def needs(self) -> tuple[Need, ...]:
-        """Need of each pod, in rank order."""
-        return tuple(role.need for role in self for _ in range(role.replicas))
+        """Need of each pod, in rank order; a claim that pods share is the first one's alone."""
+        return tuple(need for role in self for need in self.needs_in(role))
+
+    def needs_in(self, role: RoleNeed) -> tuple[Need, ...]:
+        """Need of each pod of one of its roles, as `needs` has them."""
+        first, further = self._needs_by_role[role.name]
+        return (first, *(further,) * (role.replicas - 1))
+
+    def need_at(self, place: Placement) -> Need:
+        """Need of the pod of that rank, surplus ones included, as `needs` has them."""
+        first, further = self._needs_by_role[place.role]
+        return first if place.rank == self.first_rank[place.role] else further
+
+    @cached_property
+    def _needs_by_role(self) -> Mapping[str, tuple[Need, Need]]:
+        """Need of the first pod of each role, and of each further one."""
+        # By rank, and not by who has devices: a plan is judged by it, and may have drawn for the wrong pod.
+        found, had = dict[str, tuple[Need, Need]](), frozenset[str]()
+        for role in self:
+            first, had = role.need.joining(had), had | role.need.shared
+            found[role.name] = first, role.need.joining(had)
+        return found
 
     @cached_property
     def first_rank(self) -> Mapping[str, int]:
@@ -50,7 +70,8 @@ class Gang(tuple[RoleNeed, ...]):
         """Amount that the whole gang holds while it has a run."""
         total = NOTHING
         for role in self:
-            total = total.plus(role.need.amount, role.replicas)
+            first, further = self._needs_by_role[role.name]
+            total = total.plus(first.amount).plus(further.amount, role.replicas - 1)
         return total
 
     @cached_property
@@ -76,7 +97,7 @@ class Gang(tuple[RoleNeed, ...]):
         """Amount that these pods of the gang's roles hold."""
         total = NOTHING
         for placement in placements:
-            total = total.plus(self.need_of[placement.role].amount_drawn(placement))
+            total = total.plus(self.need_at(placement).amount_drawn(placement))
         return total
 
     def take(self, nodes: MutableMapping[str, Node], placements: Iterable[Placement], sign: int = 1) -> None:

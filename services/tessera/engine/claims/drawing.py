@@ -6,6 +6,7 @@ The draw has the meaning of Kubernetes' allocator, which takes the first solutio
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -126,28 +127,21 @@ def count_sets(devices: FreeOffer, claims: tuple[ClaimNeed, ...], most: int) -> 
     Number of pods with these claims that the node takes; at most `most`.
 
     They are drawn one after the other, and where that leaves few all at once: what is best for the first may be all
-    that others could have. Claims that stand in the cluster are drawn for the first: the others share its devices.
+    that others could have.
     """
     # The solver is kept from pod to pod: what was found out of devices and claims holds, and only states change.
-    own = tuple(claim for claim in claims if not claim.object_name)
-    first = _solver(devices, claims)
-    found = first.solve(first.start(devices.taken))
+    solver = _solver(devices, claims)
+    found = solver.solve(solver.start(devices.taken))
     if isinstance(found, Shortage) or not most:
         return 0
     # Whoever looks after devices takes nothing of them, so that there is no end to how many may.
-    if all(choice.admin for claim in own for request in claim.requests for choice in request.choices):
+    if all(choice.admin for claim in claims for request in claim.requests for choice in request.choices):
         return most
-    solver = first
-    # Claims that stand in the cluster are drawn once, and what they have is gone for the pods after the first.
-    if len(own) < len(claims):
-        solver, taken = _solver(devices, own), (*devices.taken, *_taking(_drawn(first, found)))
-        states = solver.start(taken)
-    else:
-        states = found.states
+    states = found.states
     for count in range(1, most):
         found = solver.solve(states)
         if isinstance(found, Shortage):
-            return count if solver is not first else _count_together(devices, claims, count, most)
+            return _count_together(devices, claims, count, most)
         states = found.states
     return most
 
@@ -167,18 +161,26 @@ def draw_together(
     devices: FreeOffer, pods: tuple[tuple[ClaimNeed, ...], ...]
 ) -> tuple[tuple[Drawn, ...], ...] | Shortage:
     """Devices for each of several pods of the node, drawn at once; for claims of which each pod has its own."""
-    # One pod with all of their claims, which have names of their own for that.
-    numbered = [
-        tuple(replace(claim, name=f"{number}/{claim.name}") for claim in claims) for number, claims in enumerate(pods)
-    ]
-    found = draw(devices, tuple(claim for claims in numbered for claim in claims))
+    found = draw(devices, as_of_one_pod(pods))
     if isinstance(found, Shortage):
         return found
-    of_pod: list[list[Drawn]] = [[] for _ in pods]
-    for each in found:
+    of_pod = by_pod(found)
+    return tuple(tuple(of_pod.get(number, ())) for number in range(len(pods)))
+
+
+def as_of_one_pod(pods: Iterable[tuple[ClaimNeed, ...]]) -> tuple[ClaimNeed, ...]:
+    """The claims of several pods as if one pod had them all: the names begin with the pod's number."""
+    numbered = enumerate(pods)
+    return tuple(replace(claim, name=f"{number}/{claim.name}") for number, claims in numbered for claim in claims)
+
+
+def by_pod(drawn: Iterable[Drawn]) -> dict[int, list[Drawn]]:
+    """What was drawn for such claims, by the pod's number, under the names that the pod has for them."""
+    found = dict[int, list[Drawn]]()
+    for each in drawn:
         number, _, claim = each.claim.partition("/")
-        of_pod[int(number)].append(replace(each, claim=claim))
-    return tuple(map(tuple, of_pod))
+        found.setdefault(int(number), []).append(replace(each, claim=claim))
+    return found
 
 
 def is_answer(devices: FreeOffer, claims: tuple[ClaimNeed, ...], drawn: tuple[Drawn, ...]) -> bool:
@@ -234,7 +236,3 @@ def _drawn(solver: Solver, solution: Solution) -> tuple[Drawn, ...]:
 
 def _name(request: RequestNeed, choice: ChoiceNeed) -> str:
     return f"{request.name}/{choice.name}" if choice.name else request.name
-
-
-def _taking(drawn: tuple[Drawn, ...]) -> list[tuple[int, tuple[tuple[str, int], ...]]]:
-    return [(each.index, each.capacity) for each in drawn if not each.admin]

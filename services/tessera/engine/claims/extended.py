@@ -11,10 +11,11 @@ from tessera.domain.devices.claims import ChoiceNeed, ClaimNeed, RequestNeed
 from tessera.domain.devices.offers import Offer
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.work.evidence import FitFailure
-from tessera.engine.claims.drawing import count_sets, free_devices
+from tessera.engine.claims.drawing import NO_OFFER, by_pod, count_sets, draw, free_devices, named
+from tessera.engine.claims.solving import Shortage
 from tessera_schemas.cluster.devices import serves
 from tessera_schemas.cluster.labels import GPU_RESOURCE
-from tessera_schemas.work.placement import EXTENDED_CLAIM
+from tessera_schemas.work.placement import EXTENDED_CLAIM, DrawnDevice
 
 SHARED_MAX = 1 << 20
 """Free devices of a class as long as one of them is shared: the draw says how many pods it takes."""
@@ -34,6 +35,27 @@ def sets_of(need: Need, node: Node, most: int) -> int:
     """Number of pods, at most `most`, for whose claims the node has devices."""
     claims = claims_on(need, node)
     return count_sets(free_devices(node), claims, most) if claims and most else most
+
+
+def draw_bundle(needs: tuple[Need, ...], whole: Need, node: Node) -> tuple[tuple[DrawnDevice, ...], ...] | Shortage:
+    """
+    Devices for each pod of a bundle, drawn at once. `whole` has the claims of all of its pods (`as_of_one_pod`).
+
+    What is best for one pod may be all that another one could have: whoever counts bundles draws at once, too.
+    """
+    found = draw(free_devices(node), claims_on(whole, node))
+    if isinstance(found, Shortage):
+        return found
+    of_pod = by_pod(each for each in found if each.claim != EXTENDED_CLAIM)
+    counted = [each for each in found if each.claim == EXTENDED_CLAIM]
+    for number, need in enumerate(needs):
+        mine = of_pod.setdefault(number, [])
+        # Devices that are counted are alike, so that each pod takes the first that are left.
+        for name, count in ((GPU_RESOURCE, need.gpus), *need.devices):
+            mine += [each for each in counted if each.request == name][:count]
+        counted = [each for each in counted if each not in mine]
+    offer = node.offer or NO_OFFER
+    return tuple(named(tuple(of_pod[number]), offer, node.name) for number in range(len(needs)))
 
 
 def devices_free(node: Node, name: str) -> int:

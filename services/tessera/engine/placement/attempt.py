@@ -15,7 +15,7 @@ from tessera.domain.work.gang import Gang
 from tessera.engine.claims.drawing import Drawn, draw_together, free_devices, named
 from tessera.engine.claims.solving import Shortage
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.fits import closed, count_bundles, kind_of, placed_on, short_of
+from tessera.engine.placement.fits import closed, count_bundles, drawn_for, kind_of, placed_on, short_of
 from tessera.engine.placement.placement_groups import BundleCounts, BundleSet
 from tessera.engine.placement.rows.room_counts import RoomTable
 from tessera.engine.placement.rows.table import Entry, NodeTable, entry, policy_for
@@ -179,11 +179,13 @@ class Attempt:
     def _put(self, bundles: BundleSet, name: str, index: int, scoring: ScoringPolicy) -> None:
         """One bundle onto a node that it fits."""
         node = self.node(name)
-        for role in bundles.roles:
-            rank = self._first_rank[role.name] + index
-            placement = placed_on(node, role.need, rank, role.name, scoring.device(role.need, node))
-            node = node.taking(role.need, placement, 1)
-            node = closed(node, placement.devices) if role.need.apart else node
+        # A pod that is alone draws its own devices, as do nearly all: this is walked for each pod of each gang.
+        drawn = drawn_for(bundles.kind, node) if len(bundles.pods) > 1 else (None,)
+        for (role, beyond), need, devices in zip(bundles.pods, bundles.kind.needs, drawn, strict=True):
+            rank = self._first_rank[role.name] + index + beyond
+            placement = placed_on(node, need, rank, role.name, scoring.device(need, node), devices)
+            node = node.taking(need, placement, 1)
+            node = closed(node, placement.devices) if need.apart else node
             self.placed.append(placement)
         self.changed[name] = node
 
@@ -255,8 +257,7 @@ class _Trials:
 def _has_only_claims(bundles: BundleSet) -> bool:
     need = bundles.role.need
     # Slots of GPUs are taken lowest first, whatever the claims draw: tried together they would be another search.
-    plain = not (len(bundles.roles) > 1 or need.gpus or need.gpu_milli or need.mig_profile)
-    return plain and not any(claim.object_name for claim in need.claims)
+    return not (len(bundles.needs) > 1 or need.gpus or need.gpu_milli or need.mig_profile)
 
 
 def _hold(node: Node, pods: Sequence[TriedPod]) -> bool:

@@ -34,9 +34,10 @@ def placement_faults(
 
 def pod_faults(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...], trial: dict[str, Node]) -> Iterator[str]:
     """Faults of these pods, one after the other, on their nodes and devices; `trial` is left as with them."""
-    needs, of_gpus = gang_of(roles).need_of, gang_of(roles).amount.gpu_milli > 0
+    gang = gang_of(roles)
+    of_gpus = gang.amount.gpu_milli > 0
     for placement in placements:
-        node, need = trial.get(placement.node), needs[placement.role]
+        node, need = trial.get(placement.node), gang.need_at(placement)
         if node is None:
             yield f"rank {placement.rank}: no such node ({placement.node})"
             return

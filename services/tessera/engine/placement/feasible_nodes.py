@@ -44,10 +44,11 @@ class FeasibleNodes:
         key = kind.never
         found = self._suited.get(key)
         if found is None:
-            found = self._suited[key] = {}, Counter(), Counter()
+            found, needs = ({}, Counter(), Counter()), tuple(dict.fromkeys(kind.needs))
+            self._suited[key] = found
             for name, node in self._nodes.items():
                 # All pods of a bundle go to one node, so that one of them that can never be there rules it out.
-                missed = next(((need, miss) for need in kind.needs if (miss := never_fits(need, node))), None)
+                missed = next(((need, miss) for need in needs if (miss := never_fits(need, node))), None)
                 if missed is None:
                     found[0][name] = None
                     continue

@@ -15,8 +15,8 @@ from tessera.domain.devices.claims import ClaimNeed
 from tessera.domain.devices.resources import NO_VALUE, WHOLE_GPU, Need, Node
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
-from tessera.engine.claims.drawing import draw, free_devices, named, why_never
-from tessera.engine.claims.extended import claims_on, devices_free, never_gpus, sets_of
+from tessera.engine.claims.drawing import as_of_one_pod, draw, free_devices, named, why_never
+from tessera.engine.claims.extended import claims_on, devices_free, draw_bundle, never_gpus, sets_of
 from tessera.engine.claims.numa_zones import count_in_zones
 from tessera.engine.claims.solving import Shortage
 from tessera.engine.placement.mig import free_positions, has_profile, position
@@ -175,16 +175,24 @@ def _sets_of_devices(need: Need, node: Node) -> int:
     return min(devices_free(node, name) // count for name, count in need.devices)
 
 
-def placed_on(node: Node, need: Need, rank: int, role: str, device: int | None = None) -> Placement:
+def placed_on(
+    node: Node,
+    need: Need,
+    rank: int,
+    role: str,
+    device: int | None = None,
+    drawn: tuple[DrawnDevice, ...] | None = None,
+) -> Placement:
     """
     Placement of the pod of `rank` on a node that it fits, and the thousandths that it takes of each device.
 
     Whole GPUs: the lowest free slots. A share: `device` if that is said, else the one with the least left that still
-    holds it, then the lowest. Devices of its claims are drawn so that what stays free is worth most; whole GPUs that a
-    class answers are among these.
+    holds it, then the lowest. Devices of its claims, unless they are said (`drawn`), are drawn so that what stays free
+    is worth most; whole GPUs that a class answers are among these.
     """
-    claims = claims_on(need, node) if need.claims or node.offer is not None else ()
-    drawn = _named(claims, node) if claims else ()
+    if drawn is None:
+        claims = claims_on(need, node) if need.claims or node.offer is not None else ()
+        drawn = _named(claims, node) if claims else ()
     if need.mig_profile:
         slot, start, size, milli = position(need, node)
         return Placement(rank, role, node.name, (slot,), milli, (start, size), drawn)
@@ -206,6 +214,16 @@ def _named(claims: tuple[ClaimNeed, ...], node: Node) -> tuple[DrawnDevice, ...]
     if isinstance(found, Shortage) or node.offer is None:
         raise ValueError(f"node {node.name} has no devices for {claims}")
     return named(found, node.offer, node.name)
+
+
+def drawn_for(kind: "BundleKind", node: Node) -> Sequence[tuple[DrawnDevice, ...] | None]:
+    """Devices for each of several pods of a bundle, on a node that it fits; None where there are no claims."""
+    if not claims_on(kind.whole, node):
+        return (None,) * len(kind.needs)
+    found = draw_bundle(kind.needs, kind.whole, node)
+    if isinstance(found, Shortage):
+        raise ValueError(f"node {node.name} has no devices for {kind.whole.claims}")
+    return found
 
 
 def closed(node: Node, devices: Collection[int]) -> Node:
@@ -243,7 +261,7 @@ def kind_of(needs: tuple[Need, ...], of_gpus: bool = False) -> BundleKind:
 def _kind_of(needs: tuple[Need, ...], spares: bool) -> BundleKind:
     labels = {key for need in needs for key, _ in need.node_selector}
     labels |= {key for need in needs for key, _, _ in need.affinity}
-    never = tuple(map(never_key, needs))
+    never = tuple(dict.fromkeys(map(never_key, needs)))
     devices = frozenset(name for need in needs for name in need.device_names)
     return BundleKind(needs, _sum(needs) if len(needs) > 1 else needs[0], frozenset(labels), never, devices, spares)
 
@@ -327,5 +345,5 @@ def _sum(needs: tuple[Need, ...]) -> Need:
         mig_profile=next((need.mig_profile for need in needs if need.mig_profile), ""),
         devices=tuple(sorted(devices.items())),
         apart=any(need.apart for need in needs),
-        claims=tuple(claim for need in needs for claim in need.claims),
+        claims=as_of_one_pod(need.claims for need in needs),
     )

@@ -1,15 +1,18 @@
 """
 Placement groups of a gang: roles of one topology group, and pods that share a node.
 
-A **bundle** is a pod of one role with the pods that go to the same node. A **bundle set** is a number of equal
-bundles, a **placement group** the sets whose domain is chosen together; a role that names no group is one of its own.
+A **bundle** is a pod of one role with the pods that go to the same node; where pods share a claim on devices, it is all
+pods of their roles. A **bundle set** is a number of equal bundles, a **placement group** the sets whose domain is
+chosen together; a role that names no group is one of its own.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from tessera.domain.devices.resources import Need, RoleNeed
+from tessera.domain.work.gang import gang_of
 from tessera.engine.placement.fits import BundleKind, kind_of
 
 BundleCounts = dict[str, int]
@@ -18,16 +21,23 @@ BundleCounts = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class BundleSet:
-    """`count` equal bundles: the pods number `first` and on of each of `roles`; the others go with the first role's."""
+    """
+    `count` equal bundles: the pods number `first` and on of each of `roles`; the others go with the first role's.
+
+    `pods` has the role of each pod of a bundle, in the order of `needs`, and what its number is above the bundle's.
+    `undivided`: the only bundle is all pods of `roles`, which share claims.
+    """
 
     roles: tuple[RoleNeed, ...]
     kind: BundleKind
     first: int
     count: int
+    pods: tuple[tuple[RoleNeed, int], ...]
+    undivided: bool = False
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """Needs of the pods of a bundle, one for each role."""
+        """Needs of the pods of a bundle."""
         return self.kind.needs
 
     @property
@@ -59,19 +69,53 @@ class PlacementGroup:
 def placement_groups(roles: tuple[RoleNeed, ...]) -> tuple[PlacementGroup, ...]:
     """Placement groups in the order of the roles; a group stands where its first role does."""
     names = {role.name for role in roles}
+    sharing = {led[0].name: led for led in _sharing(roles)}
+    others = {role.name for led in sharing.values() for role in led[1:]}
     together: dict[str, list[RoleNeed]] = {}
     for role in roles:
-        if role.beside not in names:
+        if role.beside not in names and role.name not in others:
             together.setdefault(f"/{role.group}" if role.group else role.name, []).append(role)
-    return tuple(_make_group(members, roles) for members in together.values())
+    return tuple(_make_group(members, roles, sharing) for members in together.values())
 
 
-def _make_group(members: list[RoleNeed], roles: tuple[RoleNeed, ...]) -> PlacementGroup:
-    bundle_sets = tuple(bundles for role in members for bundles in _split_role(role, roles))
+def _sharing(roles: tuple[RoleNeed, ...]) -> Iterator[tuple[RoleNeed, ...]]:
+    """Roles of which all pods go to one node, since they share claims. None of them goes beside another (contract)."""
+    pods = Counter[str]()
+    for role in roles:
+        pods.update(dict.fromkeys(role.need.shared, role.replicas))
+    # A claim that one pod names ties it to nobody: users' lone pods name claims, too.
+    shared = sorted(name for name, count in pods.items() if count > 1)
+    if not shared:
+        return
+    found = list[set[str]]()
+    # A role may share one claim with a role before it and another one with a role after it: then all three go together.
+    for name in shared:
+        link = {role.name for role in roles if name in role.need.shared}
+        found = [each for each in found if not each & link] + [link.union(*(each for each in found if each & link))]
+    yield from (tuple(role for role in roles if role.name in each) for each in found)
+
+
+def _make_group(
+    members: list[RoleNeed], roles: tuple[RoleNeed, ...], sharing: Mapping[str, tuple[RoleNeed, ...]]
+) -> PlacementGroup:
+    bundle_sets = tuple(
+        bundles
+        for role in members
+        for bundles in (_undivided(sharing[role.name], roles) if role.name in sharing else _split_role(role, roles))
+    )
     levels, bound, spread = members[0].levels, members[0].bound, any(bundles.role.spread for bundles in bundle_sets)
     return PlacementGroup(
         bundle_sets, levels, bound, anywhere=not levels and not spread, may_split=not bound and not spread
     )
+
+
+def _undivided(led: tuple[RoleNeed, ...], roles: tuple[RoleNeed, ...]) -> Iterator[BundleSet]:
+    """Roles that share claims are one bundle."""
+    gang = gang_of(roles)
+    needs = tuple(need for role in led for need in gang.needs_in(role))
+    pods = tuple((role, at) for role in led for at in range(role.replicas))
+    kind = kind_of(needs, any(each.need.total_gpu_milli for each in roles))
+    yield BundleSet(led, kind, 0, 1, pods, undivided=True)
 
 
 def _split_role(role: RoleNeed, roles: tuple[RoleNeed, ...]) -> Iterator[BundleSet]:
@@ -80,5 +124,6 @@ def _split_role(role: RoleNeed, roles: tuple[RoleNeed, ...]) -> Iterator[BundleS
     first, of_gpus = 0, any(each.need.total_gpu_milli for each in roles)
     for upto in sorted({role.replicas, *(other.replicas for other in beside)}):
         bundle = (role, *(other for other in beside if other.replicas >= upto))
-        yield BundleSet(bundle, kind_of(tuple(each.need for each in bundle), of_gpus), first, upto - first)
+        pods = tuple((each, 0) for each in bundle)
+        yield BundleSet(bundle, kind_of(tuple(each.need for each in bundle), of_gpus), first, upto - first, pods)
         first = upto

@@ -47,6 +47,11 @@ def _in_one_domain(nodes: Sequence[Node], level: str) -> bool:
 
 
 def _find_separated(bundles: BundleSet, at: dict[str, list[Node]]) -> Iterator[str]:
+    if bundles.undivided:
+        if len({node.name for role in bundles.roles for node in at[role.name]}) > 1:
+            names = ", ".join(role.name for role in bundles.roles)
+            yield f"roles {names}: pods that share a claim are on several nodes"
+        return
     here = [node.name for node in at[bundles.role.name][bundles.first : bundles.first + bundles.count]]
     for role in bundles.roles[1:]:
         if [node.name for node in at[role.name][bundles.first : bundles.first + bundles.count]] != here:

@@ -20,7 +20,7 @@ class Fixed:
         taken: Sequence[Candidate],
         placements: Sequence[Placement],
     ) -> None:
-        self._needs, self._of_gpus = gang_of(roles).need_of, gang_of(roles).amount.gpu_milli > 0
+        self._gang, self._of_gpus = gang_of(roles), gang_of(roles).amount.gpu_milli > 0
         self._pods: dict[str, list[Placement]] = {}
         for placement in placements:
             self._pods.setdefault(placement.node, []).append(placement)
@@ -52,7 +52,7 @@ class Fixed:
     def _refit(self, node: Node, pods: Sequence[Placement]) -> list[Placement] | None:
         placed = []
         for pod in pods:
-            need = self._needs[pod.role]
+            need = self._gang.need_at(pod)
             # Whether the node suits the pod at all was answered when the pod was placed there, and nothing that comes
             # back changes labels, taints or models. Only amounts are compared, which is what makes this cheap.
             if short_of(kind_of((need,), self._of_gpus), node) is not None:

@@ -1,7 +1,7 @@
 """The checker's own book of nodes: what each has, what is held on it, and whether a pod may be there at all."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from tessera.testkit.devices_checker import ANY, CheckedDevices, drawn_amounts, fits_a_zone
 from tessera_schemas.cluster.devices import NAMES_NO_CARDS, serves
@@ -104,10 +104,18 @@ class CheckedNodes:
         lost = sum(book[node, f"gpu/{slot}"] // 1000 for slot in range(seen.gpus, 64)) if certain else 0
         return int(have.get(what.removeprefix("device/"), 0) - theirs.get(what.removeprefix("device/"), 0)) + lost
 
-    def misplaced(self, role: Role, place: Placement, queue: Queue | None, tenant: str, adopted: bool = False) -> str:
+    def misplaced(
+        self,
+        role: Role,
+        place: Placement,
+        queue: Queue | None,
+        tenant: str,
+        adopted: bool = False,
+        joined: Set[str] = frozenset(),
+    ) -> str:
         """
         Why this pod of the tenant may not be on its node, whatever room there is; "" if it may. The resource of the
-        GPUs of an `adopted` pod stands in it.
+        GPUs of an `adopted` pod stands in it. `joined` are shared claims that a pod before it has.
         """
         node, asked = self.nodes.get(place.node, NO_NODE), role.resources
         part = asked.gpu_milli or milli_at(node.mig_geometry, asked.mig_profile, place.mig)
@@ -134,7 +142,7 @@ class CheckedNodes:
             and not (driven or serves(node.device_profile, asked.kind)),
             f"its shares are of {node.share_milli}": asked.gpu_milli and node.share_milli not in (0, asked.gpu_milli),
             f"it does not tolerate {suffers}": bool(suffers),
-            (unanswered := self.devices.unanswered(claims, place.drawn, node)): bool(unanswered),
+            (unanswered := self.devices.unanswered(claims, place.drawn, node, joined)): bool(unanswered),
             "its kubelet keeps no pod within a NUMA zone": bool(asked.numa_policy) and not node.zones,
         }
         return "; ".join(text for text, holds in wrong.items() if holds)
@@ -162,7 +170,12 @@ class CheckedNodes:
                 pods = Counter(n.labels.get(labels.get(role.spread, role.spread)) for n in at[name])
                 uneven = None in pods or max(pods.values()) - min(pods.values()) > 1
                 wrong += [f"{name} is not evenly spread over {role.spread}"] if uneven else []
-        return "; ".join(wrong)
+        sharing: dict[str, list[NodeSeen]] = {}
+        for name, role in roles.items():
+            for claim in (each for each in role.resources.claims if each.shared_as and not each.allocated):
+                sharing.setdefault(claim.shared_as, []).extend(at[name])
+        parted = [name for name, nodes in sharing.items() if len({node.name for node in nodes}) > 1]
+        return "; ".join([*wrong, *(f"pods that share claim {name} are on several nodes" for name in parted)])
 
 
 def _holds(term: AffinityTerm, labels: dict[str, str]) -> bool:

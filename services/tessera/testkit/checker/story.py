@@ -258,9 +258,11 @@ class Story:
         return amounts(gang, placements)
 
     def _may_be(self, job: CheckedJob, owner: str, roles: list[Role], placements: tuple[Placement, ...]) -> None:
+        queue, joined = self.queues.get(job.spec.queue), set[str]()
         for place, role in zip(placements, roles, strict=True):
             self.report.examined["placements"] += 1
-            why = self.checked_nodes.misplaced(role, place, self.queues.get(job.spec.queue), job.tenant, job.adopted)
+            why = self.checked_nodes.misplaced(role, place, queue, job.tenant, job.adopted, joined)
+            joined |= {claim.shared_as for claim in role.resources.claims if claim.shared_as}
             self.demand(not why, "I1", f"{owner} rank {place.rank} on {place.node}: {why}")
 
     def _take(self, owner: str, added: HeldAmounts, *books: HeldAmounts) -> None:

@@ -1,7 +1,7 @@
 """Devices that drivers publish (DRA) and NUMA zones, for the checker: who may have them, and how much there is."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from tessera_schemas.cluster.device_claims import (
     DeviceChoice,
@@ -141,10 +141,19 @@ class CheckedDevices:
         more = (DeviceClaim.model_construct(name=EXTENDED_CLAIM, requests=requests),) if requests else ()
         return (*role.resources.claims, *more)
 
-    def unanswered(self, claims: Sequence[DeviceClaim], drawn: Sequence[DrawnDevice], node: NodeSeen) -> str:
-        """Why these devices do not answer the claims of a pod, whoever else has them; "" where they do."""
+    def unanswered(
+        self,
+        claims: Sequence[DeviceClaim],
+        drawn: Sequence[DrawnDevice],
+        node: NodeSeen,
+        joined: Set[str] = frozenset(),
+    ) -> str:
+        """
+        Why these devices do not answer the claims of a pod, whoever else has them; "" where they do. Of the shared
+        claims `joined` another pod of its gang has the devices.
+        """
         # A claim that has devices already gets none with the pod; the role's affinity says where they are.
-        asked = [claim for claim in claims if not claim.allocated]
+        asked = [claim for claim in claims if not claim.allocated and claim.shared_as not in joined]
         wrong = [] if {each.claim for each in drawn} == {claim.name for claim in asked} else ["other claims"]
         for claim in asked:
             mine = [each for each in drawn if each.claim == claim.name]

@@ -90,15 +90,21 @@ def group_of(role: Role, adopted: bool) -> object:
 
 
 def amount_of(spec: JobSpec, pods: list[tuple[str, int]]) -> dict[str, int]:
-    """Amount that these numbers of pods count against quotas; an unknown role counts nothing."""
+    """
+    Amount that these numbers of pods count against quotas; an unknown role counts nothing. What pods share counts once.
+    """
     asked = {role.name: role.resources for role in spec.roles}
     pods = [(role, count) for role, count in pods if role in asked]
     found = {name: sum(count * getattr(asked[role], field) for role, count in pods) for name, field in COUNTED.items()}
+    counted = set[str]()
     for role, count in pods:
-        for request in (each for claim in asked[role].claims for each in claim.requests):
+        claims = [claim for claim in asked[role].claims if claim.shared_as not in counted]
+        counted |= {claim.shared_as for claim in claims if claim.shared_as}
+        for once, request in ((bool(claim.shared_as), each) for claim in claims for each in claim.requests):
             counts = [(f"class:{c.device_class}", 0 if c.admin else 1 if c.every else c.count) for c in request.choices]
             for name in {name for name, _ in counts}:
-                found[name] = found.get(name, 0) + count * max(n for named, n in counts if named == name)
+                most = max(n for named, n in counts if named == name)
+                found[name] = found.get(name, 0) + (1 if once else count) * most
     return found
 
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, RUN_ANNOTATION
 from tessera_schemas.facts import CancelRequested
@@ -133,13 +135,50 @@ async def test_a_suspended_job_with_a_claim_is_given_its_device_before_it_is_res
         assert only_claim(world)["status"]["reservedFor"][0]["uid"] == pod["metadata"]["uid"]
 
 
-async def test_a_claim_that_several_pods_of_a_suspended_job_would_name_keeps_it_suspended() -> None:
+@pytest.mark.parametrize("suspend", [False, True])
+async def test_pods_of_a_job_that_name_one_claim_share_its_devices_on_one_node(suspend: bool) -> None:
+    async with AdoptionWorld(nodes=("node-b", "node-a"), gpus=0) as world:
+        publish_devices(world)
+        await world.run(3)
+        make_claim(world)
+        world.core.create("jobs", NS, batch_job("train", pods=3, gpus=0, suspend=suspend, resourceClaims=THE_CLAIM))
+        await world.run(25)
+        job, pods, found = world.only("train"), world.owned("train"), only_claim(world)
+        assert job.phase == "running"
+        assert [len(place.drawn) for place in world.state.runs.get(job.run_id).placements] == [1, 0, 0]
+        assert {pod["spec"]["nodeName"] for pod in pods} == {"node-a"}
+        assert {user["uid"] for user in found["status"]["reservedFor"]} == {pod["metadata"]["uid"] for pod in pods}
+        assert found["metadata"]["annotations"] == {RUN_ANNOTATION: job.run_id}
+
+
+async def test_a_run_that_lets_go_of_pods_that_share_a_claim_leaves_it_as_it_was() -> None:
+    async with AdoptionWorld(gpus=0) as world:
+        publish_devices(world, bindingConditions=["up"])
+        await world.run(3)
+        make_claim(world)
+        world.core.create("jobs", NS, batch_job("train", pods=12, gpus=0, resourceClaims=THE_CLAIM))
+        await world.run(15)
+        job = world.only("train")
+        # All have the claim, and none is bound: the device is not ready.
+        assert only_claim(world)["metadata"]["annotations"] == {RUN_ANNOTATION: job.run_id}
+        await world.commit(CancelRequested(kind="cancel_requested", job_id=job.job_id, tenant=NS))
+        await world.run(15)
+        found = only_claim(world)
+        assert not found["metadata"].get("finalizers")
+        assert not found["metadata"].get("annotations")
+        assert not found["status"]
+        assert "released" in world.kinds()
+
+
+async def test_pods_that_share_a_claim_are_bound_anew_after_a_refused_bind_of_one_of_them() -> None:
     async with AdoptionWorld(gpus=0) as world:
         publish_devices(world)
         await world.run(3)
         make_claim(world)
-        world.core.create("jobs", NS, batch_job("train", pods=2, gpus=0, suspend=True, resourceClaims=THE_CLAIM))
-        await world.run(15)
-        assert not world.adopted("train")
-        assert world.job_object()["spec"]["suspend"] is True
-        assert "named by several pods of one gang" in str(world.events())
+        world.core.faults.answer("bind", 422, count=2)
+        world.core.create("jobs", NS, batch_job("train", pods=2, gpus=0, resourceClaims=THE_CLAIM))
+        await world.run(40)
+        job, found = world.only("train"), only_claim(world)
+        assert (job.phase, job.attempt) == ("running", 2)
+        assert found["metadata"]["annotations"] == {RUN_ANNOTATION: job.run_id}
+        assert len(found["status"]["reservedFor"]) == 2

@@ -26,7 +26,6 @@ async def read_device_claims(owners: Owners, pods: Sequence[Json], namespace: st
     Raises ApiError (NotAllowed without the right to read claims), Transient.
     """
     uids = {text(pod, "metadata", "uid") for pod in pods}
-    named = [ref for pod in pods for _, _, ref in claim_sources(pod, namespace) if ref.kind == "ResourceClaim"]
     found: list[Json] = []
     for pod in pods:
         claims: list[ReadClaim] = []
@@ -34,9 +33,6 @@ async def read_device_claims(owners: Owners, pods: Sequence[Json], namespace: st
             read = await _read_one(owners, field, ref, pod, uids)
             if isinstance(read, Reason):
                 return read
-            if read.reach is None and named.count(ref) > 1:
-                detail = f"claim {ref.name} is named by several pods of one gang; use a template"
-                return no(Code.NOT_SUPPORTED_YET, field, detail)
             claims.append(read)
         found.append(with_claims(pod, claims) if claims else pod)
     return found

@@ -37,6 +37,7 @@ class ClaimReservation:
     One claim of a pod and the devices drawn for it, with the pod, its run and node.
 
     `published` and `classes` are as the cluster has them, by device id and by name; what is gone is not in them.
+    `peers` are the UIDs of all pods of the run.
     """
 
     run_id: str
@@ -47,6 +48,7 @@ class ClaimReservation:
     drawn: tuple[DrawnDevice, ...]
     published: Mapping[str, AllocatedDevice]
     classes: Mapping[str, Json]
+    peers: frozenset[str] = frozenset()
 
 
 def allocation_of(claim: Json, wanted: ClaimReservation, now: str) -> Json | Reason:

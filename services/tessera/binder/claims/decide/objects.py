@@ -1,6 +1,6 @@
 """ResourceClaims of the pods that Tessera makes, and the claims that any pod names. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tessera.binder.claims.decide.extended import named_extended_claim
 from tessera.binder.workloads.reading import items, mapping, text
@@ -20,12 +20,18 @@ MILLI = 1000
 
 def claim_name(pod: str, claim: DeviceClaim) -> str:
     """The object that a pod's claim is: one of its own, or one that pods share. A pod's name ends in its rank."""
-    return claim.object_name or f"{pod}-{claim.name}"
+    # No rank is called so, and no claim of one pod has the name of one that the run's pods share.
+    run = pod.rpartition("-")[0]
+    return claim.object_name or (f"{run}-shared-{claim.name}" if claim.shared else f"{pod}-{claim.name}")
 
 
-def own_claims(role: Role) -> list[DeviceClaim]:
-    """Claims of which each pod of the role has an object of its own."""
-    return [claim for claim in role.resources.claims if not claim.object_name]
+def claims_to_make(role: Role, drawn: Collection[str]) -> list[DeviceClaim]:
+    """
+    Claims of which objects are made with a pod of the role: its own, and of those that the run's pods share the ones
+    that have their devices (`drawn`) with this pod.
+    """
+    own = (claim for claim in role.resources.claims if not claim.object_name)
+    return [claim for claim in own if not claim.shared or claim.name in drawn]
 
 
 def claims_in_pod(pod: str, role: Role) -> Json:
@@ -38,7 +44,7 @@ def claim_object(pod: Json, claim: DeviceClaim) -> Json:
     """
     The claim of a pod that was made, with the pod's labels.
 
-    The pod owns it: once the pod has ended or is gone, the cluster takes the claim away.
+    The pod owns it: once the pod has ended or is gone, and no other uses the claim, the cluster takes it away.
     """
     meta = pod["metadata"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"], "controller": True}

@@ -21,11 +21,10 @@ from tessera.binder.claims.decide.allocation import (
 from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera.domain.devices.resources import Node
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.device_claims import SHARERS_MAX
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, RUN_ANNOTATION, RUN_LABEL
 from tessera_schemas.reasons import Code, Reason
 
-USERS_MAX = 256
-"""Pods that the API lets use one claim."""
 TOLD_MAX = 4
 
 
@@ -85,7 +84,7 @@ def _join(claim: Json, wanted: ClaimReservation) -> Write | Reason | None:
     users = items(claim, "status", "reservedFor")
     if any(text(user, "uid") == wanted.uid for user in users):
         return None
-    if len(users) >= USERS_MAX:
+    if len(users) >= SHARERS_MAX:
         return conflict(claim, f"{len(users)} pods use it already")
     users = [*users, {"resource": "pods", "name": wanted.pod, "uid": wanted.uid}]
     return Write("status", _held(claim, status={"reservedFor": users}))
@@ -93,12 +92,12 @@ def _join(claim: Json, wanted: ClaimReservation) -> Write | Reason | None:
 
 def _is_left_over(claim: Json, wanted: ClaimReservation) -> bool:
     """
-    Whether an earlier attempt left its devices there for the same pod, which was never bound by it.
+    Whether an earlier attempt left its devices there for the same pods, which were never bound by it.
 
     A binder that was behind may write them after that attempt was let go of.
     """
     users = {text(user, "uid") for user in items(claim, "status", "reservedFor")}
-    return is_other_attempt(run_of(claim), wanted.run_id) and users <= {wanted.uid}
+    return is_other_attempt(run_of(claim), wanted.run_id) and users <= {wanted.uid, *wanted.peers}
 
 
 def _protect(claim: Json, run_id: str) -> Write:

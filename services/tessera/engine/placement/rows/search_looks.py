@@ -56,7 +56,7 @@ class SearchLooks:
 
     def _looks_for(self, group: PlacementGroup) -> int:
         sets, table = group.bundle_sets, self._table
-        pods = sum(min(bundles.count, table.total(bundles.kind)) * len(bundles.roles) for bundles in sets)
+        pods = sum(min(bundles.count, table.total(bundles.kind)) * len(bundles.needs) for bundles in sets)
         looks = 0 if group.bound else pods
         for level in group.levels:
             able, members = able_domains(sets, level, table), table.places.domains(level)

@@ -41,7 +41,8 @@ def lone_kind(gang: Gang) -> BundleKind | None:
     """The kind of the pods of a gang that are equal and may lie on any nodes: its total alone says if there is room."""
     role, group = gang[0], placement_groups(gang)[0]
     models = role.one_model and (role.replicas > 1 or role.model_order)
-    return None if len(gang) > 1 or group.bound or role.spread or models else group.bundle_sets[0].kind
+    bundles = group.bundle_sets[0]
+    return None if len(gang) > 1 or group.bound or role.spread or models or bundles.undivided else bundles.kind
 
 
 def able_domains(bundle_sets: Iterable[BundleSet], level: str, table: RoomTable) -> list[str]:

@@ -253,7 +253,7 @@ class NodeTable:
             self._families.clear()
         whole = kind.whole
         family = self._families.setdefault(
-            (kind.never, whole.gpus, whole.gpu_milli, whole.mig_profile, kind.spares), []
+            (kind.never, len(kind.needs), whole.gpus, whole.gpu_milli, whole.mig_profile, whole.claims, kind.spares), []
         )
         spared = self._spared.setdefault(kind.never, {})
         if not family and (bare := _bare(kind)).whole != whole:
