@@ -175,3 +175,46 @@ async def test_four_gpus_and_four_nics_of_two_drivers_are_four_pairs(users: User
     assert joined == {(f"gpu-{at}", f"nic-{3 - at}") for at in range(4)}
     await eventually(lambda: claims(users) == [], "no claim is left")
     await assert_all_is_well(live)
+
+
+async def test_pods_of_a_job_that_name_one_claim_share_its_devices_on_one_node(
+    users: Users, live: KubernetesLive
+) -> None:
+    spec = template(TEMPLATE, count=2)["spec"]["spec"]
+    users.create(template(TEMPLATE) | {"kind": "ResourceClaim", "metadata": {"name": "fabric"}, "spec": spec})
+    made = claiming_job("sharing", 3, seconds=8)
+    made["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "fabric"}]
+    users.create(made)
+
+    def running() -> bool:
+        pods = users.pods("sharing")
+        return len(pods) == 3 and all(pod["status"].get("phase") == "Running" for pod in pods)
+
+    await users.until(running, "three pods run")
+    (node,), (one,) = {pod["spec"]["nodeName"] for pod in users.pods("sharing")}, claims(users)
+    assert [pool for pool, _ in results([one])] == [node, node]
+    assert {user["uid"] for user in one["status"]["reservedFor"]} == {
+        pod["metadata"]["uid"] for pod in users.pods("sharing")
+    }
+    await users.until(lambda: users.job("sharing").get("status", {}).get("succeeded") == 3, "the Job succeeds")
+    # Kubernetes' controller gives the devices back once the last pod has ended; the claim is the user's.
+    await users.until(lambda: results(claims(users)) == [], "the claim has no devices")
+    users.delete("job", "sharing")
+    users.delete("resourceclaim", "fabric")
+    await users.until(lambda: claims(users) == [], "no claim is left")
+    await assert_all_is_well(live)
+
+
+async def test_a_native_gang_that_shares_a_claim_leaves_none(users: Users, live: KubernetesLive) -> None:
+    spec = job("gang", gpus=0, replicas=3, seconds=8)
+    shared = claim(count=2).model_copy(update={"shared": True})
+    worker = spec.roles[0].model_copy(
+        update={"resources": spec.roles[0].resources.model_copy(update={"claims": (shared,)})}
+    )
+    await live.submit(spec.model_copy(update={"roles": (worker,)}))
+    await users.until(lambda: len(results(claims(users))) == 2, "two devices are had")
+    (one,) = claims(users)
+    await users.until(lambda: len(claims(users)[0]["status"]["reservedFor"]) == 3, "three pods use the claim")
+    assert one["metadata"]["name"].endswith("-shared-gpu")
+    await eventually(lambda: claims(users) == [], "no claim is left")
+    await assert_all_is_well(live)

@@ -102,11 +102,15 @@ def test_a_further_pod_joins_a_claim_that_has_the_same_devices():
     assert write.patch["status"] == {"reservedFor": [OTHER, POD]}
 
 
-def test_what_an_earlier_attempt_left_for_the_same_pod_is_taken_back_first():
-    later = replace(wanted(drawn("gpu-1")), run_id=f"{JOB}-2")
-    write = next_write(allocated(), later, NOW)
-    assert write == Write("status", held(status={"reservedFor": None, "allocation": None}))
-    assert isinstance(next_write(allocated(None, None, POD, OTHER), later, NOW), Reason)
+@pytest.mark.parametrize("device", ["gpu-1", "gpu-0"])
+def test_what_an_earlier_attempt_left_for_the_same_pods_is_taken_back_first(device: str):
+    """The same devices too: under the mark of the earlier attempt nobody would give them back."""
+    later = replace(wanted(drawn(device)), run_id=f"{JOB}-2")
+    taken_back = Write("status", held(status={"reservedFor": None, "allocation": None}))
+    assert next_write(allocated(), later, NOW) == taken_back
+    of_two = allocated(None, None, POD, OTHER)
+    assert next_write(of_two, later, NOW) != taken_back
+    assert next_write(of_two, replace(later, peers=frozenset({OTHER["uid"]})), NOW) == taken_back
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,9 @@ def next_write(claim: Json, wanted: ClaimReservation, now: str) -> Write | Reaso
     if "deletionTimestamp" in mapping(claim, "metadata"):
         return conflict(claim, "it is being deleted")
     if at(claim, "status", "allocation"):
+        if _is_left_over(claim, wanted):
+            return Write("status", _held(claim, status={"reservedFor": None, "allocation": None}))
         if not has_these(claim, wanted.drawn):
-            if _is_left_over(claim, wanted):
-                return Write("status", _held(claim, status={"reservedFor": None, "allocation": None}))
             there = ", ".join(sorted(map(id_of, results_of(claim)))[:TOLD_MAX])
             return conflict(claim, f"it was allocated meanwhile and has {there}")
         return _join(claim, wanted)
