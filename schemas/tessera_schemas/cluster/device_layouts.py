@@ -5,6 +5,9 @@ A node's complete pools make one layout. Nodes of one make have equal layouts, s
 all the instances into which each may be cut is a few descriptions: the ledger takes in each once, and a node names its
 own. What is different on every node (serial numbers, the pool's name where it is the node's) is left out for that.
 
+A pool of several nodes (network-attached devices) stands in the layout of each node that reaches it, with all of its
+devices whose counters another node draws on as well, so that what is left of it can be told from there.
+
 Amounts are thousandths of Kubernetes' unit, so that `500m` is exact. Source: Kubernetes 1.36, `resource.k8s.io/v1`.
 """
 
@@ -36,10 +39,15 @@ ClassName = Annotated[str, StringConstraints(min_length=1, max_length=253, patte
 
 
 class DevicePool(Strict):
-    """`name` is "" where the pool is called as its node."""
+    """
+    `name` is "" where the pool is called as its node.
+
+    `network`: its devices, or its counters, are of several nodes. What a claim on one of them has is gone for all.
+    """
 
     driver: Annotated[str, StringConstraints(min_length=1, max_length=63)]
     name: Annotated[str, StringConstraints(max_length=253)] = ""
+    network: bool = False
 
 
 class DeviceCapacity(Strict):
@@ -65,6 +73,7 @@ class OfferedDevice(Strict):
 
     `same` has a number for each attribute; devices of the node with an equal number have an equal value. `gpu` is the
     GPU of the node that the device is or is a part of, and `gpu_milli` how much of it; None for other devices.
+    `beyond`: pods of other nodes alone can have it, and it draws on counters of a pool that this node reaches.
     """
 
     pool: Count
@@ -75,6 +84,7 @@ class OfferedDevice(Strict):
     is_shared: Annotated[bool, Field(description="Whether several claims may have shares of it at a time")] = False
     gpu: Count | None = None
     gpu_milli: Annotated[Count, Field(le=1000)] = 0
+    beyond: bool = False
 
 
 class DeviceLayout(Strict):

@@ -1,15 +1,15 @@
 """
 Published devices by node, kept up with the watches of slices, claims and taint rules: which node offers what now.
 
-A node's devices are read again when a slice of one of its pools, a claim on one or a rule changes.
+A node's devices are read again when a slice of one of its pools, a claim on one, a rule, or one of its labels changes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
 
-from tessera.binder.devices.decide.layouts import NodeDevices, OfferedLayout, TaintRule, lay_out
+from tessera.binder.devices.decide.layouts import NO_LABELS, NodeDevices, OfferedLayout, TaintRule, lay_out
 from tessera.binder.devices.decide.pools import PoolKey, PublishedPool, judge_pool
 from tessera.binder.devices.decide.slices import Slice, SliceReader, read_taint
 from tessera.binder.devices.decide.taken import list_taken, run_of, taken_by
@@ -41,6 +41,9 @@ class DeviceIndex:
         self._slices: dict[PoolKey, dict[str, Slice]] = {}
         self._pools: dict[PoolKey, PublishedPool] = {}
         self._pools_of: dict[str, dict[PoolKey, None]] = {}
+        self._wide: dict[PoolKey, None] = {}
+        """Pools of which slices say nodes by a selector, or all."""
+        self._labels: dict[str, Mapping[str, str]] = {}
         self._taken: dict[PoolKey, dict[str, tuple[TakenDevice, ...]]] = {}
         self._rules: dict[str, TaintRule] = {}
         self._devices: dict[str, NodeDevices] = {}
@@ -53,7 +56,8 @@ class DeviceIndex:
         found = self._devices.get(node)
         if found is None:
             pools = [self._pool(key) for key in self._pools_of[node]]
-            found = lay_out(node, pools, [self._rules[uid] for uid in sorted(self._rules)])
+            rules = [self._rules[uid] for uid in sorted(self._rules)]
+            found = lay_out(node, pools, rules, self._labels.get(node, NO_LABELS))
             for name, why in found.missing:
                 log.warning("pool_not_offered", node=node, pool=name, reason=why)
             if (offered := found.offered) is not None:
@@ -101,7 +105,7 @@ class DeviceIndex:
             if now and now[RUN]:
                 self._of_runs.setdefault(now[RUN], {})[uid] = now
             changed |= self._have(uid, {} if delta.old is None else delta.old[TAKEN], self._taken_beside(now))
-        return self._nodes_of(changed)
+        return self._changed_nodes(changed)
 
     def take_runs(self, runs: Iterable[str]) -> list[str]:
         """Takes in that these runs began or ended: who has a claim that an ended one marked is somebody else."""
@@ -111,7 +115,7 @@ class DeviceIndex:
                 changed |= self._have(uid, claim[TAKEN], self._taken_beside(claim))
             if not self._is_live(run):
                 self._of_runs.pop(run, None)
-        return self._nodes_of(changed)
+        return self._changed_nodes(changed)
 
     def _taken_beside(self, claim: Json) -> DevicesTaken:
         """Devices of the claim that are of no run which the ledger knows."""
@@ -126,8 +130,8 @@ class DeviceIndex:
                 del self._taken[key]
         return dict.fromkeys([*before, *now])
 
-    def _nodes_of(self, changed: Iterable[PoolKey]) -> list[str]:
-        nodes = dict.fromkeys(node for key in changed if key in self._slices for node in self._pool(key).nodes)
+    def _changed_nodes(self, changed: Iterable[PoolKey]) -> list[str]:
+        nodes = dict.fromkeys(node for key in changed if key in self._slices for node in self._nodes_of(key))
         for node in nodes:
             self._offers.pop(node, None)
         return list(nodes)
@@ -144,6 +148,35 @@ class DeviceIndex:
         self._offers.clear()
         return list(self._pools_of)
 
+    def take_nodes(self, deltas: Iterable[Delta]) -> None:
+        """Takes in changes of nodes, since selectors of slices look at their labels."""
+        for delta in deltas:
+            meta, is_there = delta.object["metadata"], delta.type != "DELETED"
+            name, labels = meta["name"], meta.get("labels") or NO_LABELS
+            if is_there and self._labels.get(name) == labels:
+                continue
+            self._labels.pop(name, None)
+            self._labels.update({name: labels} if is_there else {})
+            for key in self._wide:
+                pool = self._pool(key)
+                self._give(name, key, pool.reaches(name, labels) if is_there else name in pool.nodes)
+
+    def _nodes_of(self, key: PoolKey) -> list[str]:
+        """Nodes for which there is a slice of the pool."""
+        pool = self._pool(key)
+        wide = (name for name, labels in self._labels.items() if pool.wide and pool.reaches(name, labels))
+        return sorted({*pool.nodes, *wide})
+
+    def _give(self, node: str, key: PoolKey, is_there: bool) -> None:
+        """Let the node have the pool, or not, and read its devices anew."""
+        of_node = self._pools_of.setdefault(node, {})
+        of_node.pop(key, None)
+        of_node.update({key: None} if is_there else {})
+        if not of_node:
+            del self._pools_of[node]
+        self._devices.pop(node, None)
+        self._offers.pop(node, None)
+
     def _pool(self, key: PoolKey) -> PublishedPool:
         found = self._pools.get(key)
         if found is None:
@@ -153,23 +186,20 @@ class DeviceIndex:
     def _hold(self, uid: str, one: Slice, is_there: bool) -> dict[str, None]:
         """The nodes of the slice's pool, as it was before and is now."""
         key: PoolKey = (one.driver, one.pool)
-        nodes = dict.fromkeys(self._pool(key).nodes) if key in self._slices else {}
+        nodes = dict.fromkeys(self._nodes_of(key)) if key in self._slices else {}
         self._pools.pop(key, None)
         slices = self._slices.setdefault(key, {})
         slices.pop(uid, None)
         slices.update({uid: one} if is_there else {})
+        self._wide.pop(key, None)
         if not slices:
             del self._slices[key]
-        now = self._pool(key).nodes if slices else frozenset[str]()
-        nodes |= dict.fromkeys(sorted(now))
+        elif self._pool(key).wide:
+            self._wide[key] = None
+        now = dict.fromkeys(self._nodes_of(key)) if slices else {}
+        nodes |= now
         for node in nodes:
-            of_node = self._pools_of.setdefault(node, {})
-            of_node.pop(key, None)
-            of_node.update({key: None} if node in now else {})
-            if not of_node:
-                del self._pools_of[node]
-            self._devices.pop(node, None)
-            self._offers.pop(node, None)
+            self._give(node, key, node in now)
         return nodes
 
 

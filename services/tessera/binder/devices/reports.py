@@ -81,6 +81,10 @@ class DeviceReports:
         """Offer of the node; None before it is known."""
         return self._index.offer(node) if self.synced else None
 
+    def take_nodes(self, deltas: list[Delta]) -> None:
+        """Takes in changes of nodes, whose labels say which pools of several nodes reach them."""
+        self._index.take_nodes(deltas)
+
     def loops(self, resync_seconds: float) -> list[Coroutine[Any, Any, None]]:
         """All that runs for ever."""
         index = self._index

@@ -105,7 +105,9 @@ class NodeReports:
     async def follow(self) -> None:
         """Follows the watch of nodes for ever, and names each node that changed for a report."""
         while True:
-            for delta in await self._informer.next():
+            deltas = await self._informer.next()
+            self._devices.take_nodes(deltas)
+            for delta in deltas:
                 self.worklist.name(delta.object["metadata"]["name"])
 
     async def follow_others(self, informer: Informer) -> None:

@@ -69,8 +69,10 @@ def pool_of(*objects: Json) -> PublishedPool:
     return judge_pool(read(*objects))
 
 
-def node_devices(*objects: Json, node: str = "node-a", rules: tuple[TaintRule, ...] = ()) -> NodeDevices:
+def node_devices(
+    *objects: Json, node: str = "node-a", rules: tuple[TaintRule, ...] = (), labels: dict[str, str] | None = None
+) -> NodeDevices:
     pools: dict[tuple[str, str], list[Slice]] = {}
     for one in read(*objects):
         pools.setdefault((one.driver, one.pool), []).append(one)
-    return lay_out(node, [judge_pool(slices) for slices in pools.values()], rules)
+    return lay_out(node, [judge_pool(slices) for slices in pools.values()], rules, labels or {})

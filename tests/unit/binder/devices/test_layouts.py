@@ -205,28 +205,14 @@ def test_a_slice_without_a_pool_or_driver_is_left_out():
         assert SliceReader().read({"metadata": {}, "spec": spec}) is None
 
 
-def test_devices_of_no_single_node_are_not_offered():
-    for more in ({"allNodes": True}, {"nodeSelector": {"nodeSelectorTerms": []}}):
-        assert pool_of(slice_object([gpu(0)], None, **more)).why == "its devices are of no single node"
-
-
 def test_devices_may_name_their_nodes_themselves():
     devices = [gpu(0) | {"nodeName": "node-a"}, gpu(1) | {"nodeName": "node-b"}]
     pool = pool_of(slice_object(devices, None, perDeviceNodeSelection=True))
-    assert {node: [each.shape.name for each in there] for node, there in pool.devices.items()} == {
+    assert {reach.node: [each.shape.name for each in there] for reach, there in pool.devices.items()} == {
         "node-a": ["gpu-0"],
         "node-b": ["gpu-1"],
     }
-    shared = slice_object(
-        [mig(0, "1g.10gb", 1, 0) | {"nodeName": "node-a"}, gpu(1) | {"nodeName": "node-b"}],
-        None,
-        perDeviceNodeSelection=True,
-        count=2,
-    )
-    of_counters = slice_object(
-        None, None, perDeviceNodeSelection=True, sharedCounters=[counters(0)], count=2, pool="fabric"
-    )
-    assert pool_of(shared, of_counters).why == "devices of 2 nodes share its counters"
+    assert not pool.is_network
 
 
 def test_devices_of_one_make_are_one_object_in_memory():

@@ -8,14 +8,16 @@ node that has it. What names one device alone enters as a number: equal on equal
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pydantic import ValidationError
 
 from tessera.binder.devices.decide.gpus import PublishedGpus, read_gpus
 from tessera.binder.devices.decide.pools import PublishedPool
-from tessera.binder.devices.decide.slices import Attribute, DeviceShape, SliceDevice, UnreadableSlice
+from tessera.binder.devices.decide.reach import UnreadableSlice
+from tessera.binder.devices.decide.slices import Attribute, DeviceShape, SliceDevice
 from tessera_schemas.cluster.device_layouts import (
     DEVICES_MAX,
     LAYOUT_BYTES_MAX,
@@ -27,6 +29,7 @@ from tessera_schemas.cluster.device_layouts import (
 
 _NUMBERS = re.compile(r"[0-9]+")
 MISSING_MAX = 64
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,30 +71,73 @@ class TaintRule:
         return all(rule in (None, value) for rule, value in wanted)
 
 
-def lay_out(node: str, pools: Iterable[PublishedPool], taints: Sequence[TaintRule] = ()) -> NodeDevices:
-    """The node's devices, of these pools in any order. Where they exceed a bound all of them are missing."""
+def lay_out(
+    node: str,
+    pools: Iterable[PublishedPool],
+    taints: Sequence[TaintRule] = (),
+    labels: Mapping[str, str] = NO_LABELS,
+) -> NodeDevices:
+    """
+    The devices of a node with these labels, of these pools in any order.
+
+    Where they exceed a bound all of them are missing, or those of network pools alone where the rest does not.
+    """
     known = sorted(pools, key=lambda pool: (pool.driver, pool.name != node, pool.name))
-    missing = {_name(pool): pool.why for pool in known if pool.why}
-    usable = [pool for pool in known if not pool.why and pool.devices.get(node)]
-    count = sum(len(pool.devices[node]) for pool in usable)
+    missing = {_name(pool): why for pool in known if (why := pool.why or _against(pool, node))}
+    usable = [_PoolHere(pool, node, labels) for pool in known if _name(pool) not in missing]
+    usable = [each for each in usable if each.devices]
+    offered, against = _try_offer(node, usable)
+    if against:
+        # Whatever a network has, it takes no node's own devices from it.
+        missing |= {_name(each.pool): against for each in usable if each.pool.is_network}
+        usable = [each for each in usable if not each.pool.is_network]
+        offered, against = _try_offer(node, usable)
+    if against:
+        missing |= {_name(each.pool): against for each in usable}
+        usable = []
+    return NodeDevices(offered, tuple(_list_taints(usable, taints)), tuple(sorted(missing.items()))[:MISSING_MAX])
+
+
+class _PoolHere:
+    """A pool as one node sees it: what its pods can have, and what only draws on the same counters (`beyond`)."""
+
+    def __init__(self, pool: PublishedPool, node: str, labels: Mapping[str, str]) -> None:
+        self.pool = pool
+        self.devices = sorted(pool.devices_of(node, labels), key=_in_order)
+        self.beyond = sorted(pool.devices_beyond(node, labels), key=_in_order) if self.devices else []
+
+
+def _against(pool: PublishedPool, node: str) -> str:
+    # A pool that is called as its node is told by no name in a layout, since it is taken for the node's own.
+    return "it is of several nodes and called as this one" if pool.is_network and pool.name == node else ""
+
+
+def _try_offer(node: str, here: Sequence["_PoolHere"]) -> tuple[OfferedLayout | None, str]:
+    """The layout of these pools, or what is against it; neither of no pool."""
     try:
-        if count > DEVICES_MAX:
-            raise UnreadableSlice(f"{count} devices are more than the {DEVICES_MAX} of a node")
-        offered = _offer(node, usable) if usable else None
+        return _offer(node, here) if here else None, ""
     except (UnreadableSlice, ValidationError) as error:
-        missing |= {_name(pool): str(error)[:300] for pool in usable}
-        offered, usable = None, []
-    return NodeDevices(offered, tuple(_list_taints(node, usable, taints)), tuple(sorted(missing.items()))[:MISSING_MAX])
+        return None, str(error)[:300]
 
 
-def _offer(node: str, pools: Sequence[PublishedPool]) -> OfferedLayout:
+def _offer(node: str, here: Sequence["_PoolHere"]) -> OfferedLayout:
+    pools = [each.pool for each in here]
+    devices = [(at, device) for at, each in enumerate(here) for device in (*each.devices, *each.beyond)]
+    if len(devices) > DEVICES_MAX:
+        raise UnreadableSlice(f"{len(devices)} devices are more than the {DEVICES_MAX} of a node")
+    beyond = {(at, device.shape.name) for at, each in enumerate(here) for device in each.beyond}
     places, totals = _place_counters(pools)
-    devices = [(at, each) for at, pool in enumerate(pools) for each in sorted(pool.devices[node], key=_in_order)]
     numbers: dict[str, dict[Attribute, int]] = {}
-    gpus = read_gpus([(pools[at].driver, pools[at].name, each) for at, each in devices], pools)
+    # GPUs of several nodes are no GPUs of any node: each would count them, and they be counted many times.
+    own = [(pools[at].driver, pools[at].name, each) for at, each in devices if not pools[at].is_network]
+    gpus = read_gpus(own, pools)
+    parts = iter(gpus.parts)
     seen = tuple((pools[at].driver, each.shape) for at, each in devices)
     layout = DeviceLayout(
-        pools=tuple(DevicePool(driver=each.driver, name="" if each.name == node else each.name) for each in pools),
+        pools=tuple(
+            DevicePool(driver=each.driver, name="" if each.name == node else each.name, network=each.is_network)
+            for each in pools
+        ),
         counters=totals,
         devices=tuple(
             OfferedDevice(
@@ -108,8 +154,10 @@ def _offer(node: str, pools: Sequence[PublishedPool]) -> OfferedLayout:
                 is_shared=each.shape.is_shared,
                 gpu=gpu,
                 gpu_milli=milli,
+                beyond=(at, each.shape.name) in beyond,
             )
-            for (at, each), (gpu, milli) in zip(devices, gpus.parts, strict=True)
+            for at, each in devices
+            for gpu, milli in [(None, 0) if pools[at].is_network else next(parts)]
         ),
         kinds=hashlib.sha256(json.dumps([_kind(*each) for each in seen]).encode()).hexdigest(),
     )
@@ -146,14 +194,13 @@ def _in_order(device: SliceDevice) -> list[tuple[bool, int, str]]:
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
 
-def _list_taints(node: str, pools: Sequence[PublishedPool], rules: Sequence[TaintRule]) -> Iterator[DeviceTaint]:
-    for pool in pools:
-        for each in sorted(pool.devices[node], key=_in_order):
-            name = each.shape.name
-            more = [rule.taint for rule in rules if rule.covers(pool.driver, pool.name, name)]
-            for key, value, effect in dict.fromkeys((*each.taints, *more)):
-                device = f"{pool.driver}/{pool.name}/{name}"
-                yield DeviceTaint.model_validate({"device": device, "key": key, "value": value, "effect": effect})
+def _list_taints(here: Sequence[_PoolHere], rules: Sequence[TaintRule]) -> Iterator[DeviceTaint]:
+    for pool, each in ((one.pool, device) for one in here for device in one.devices):
+        name = each.shape.name
+        more = [rule.taint for rule in rules if rule.covers(pool.driver, pool.name, name)]
+        for key, value, effect in dict.fromkeys((*each.taints, *more)):
+            device = f"{pool.driver}/{pool.name}/{name}"
+            yield DeviceTaint.model_validate({"device": device, "key": key, "value": value, "effect": effect})
 
 
 def _name(pool: PublishedPool) -> str:

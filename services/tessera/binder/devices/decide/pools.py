@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 
-from tessera.binder.devices.decide.slices import Counters, Slice, SliceDevice, UnreadableSlice
+from tessera.binder.devices.decide.reach import NodeReach, UnreadableSlice
+from tessera.binder.devices.decide.slices import Counters, Slice, SliceDevice
 
 PoolKey = tuple[str, str]
 """Driver and name."""
@@ -17,17 +18,38 @@ PoolKey = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class PublishedPool:
     """
-    A pool as its slices say it now: what each of its nodes has, or the reason `why` it is not offered anywhere.
+    A pool as its slices say it now: its devices by where they can be had, or the reason `why` it is offered nowhere.
 
-    `nodes` are those that any slice of it names, older ones too: they hear that it is missing.
+    `nodes` are those that any slice of it names, and `wide` what slices say of several nodes, older ones too: these
+    nodes hear that it is missing.
     """
 
     driver: str
     name: str
     nodes: frozenset[str]
-    devices: Mapping[str, tuple[SliceDevice, ...]]
+    devices: Mapping[NodeReach, tuple[SliceDevice, ...]]
     counters: tuple[tuple[str, Counters], ...] = ()
     why: str = ""
+    wide: tuple[NodeReach, ...] = ()
+
+    @property
+    def is_network(self) -> bool:
+        """Whether a device, or a counter that devices draw on, is of several nodes."""
+        return any(not reach.node for reach in self.devices) or (bool(self.counters) and len(self.devices) > 1)
+
+    def reaches(self, node: str, labels: Mapping[str, str]) -> bool:
+        """Whether a slice of it, even one that cannot be used, is for a node of that name and labels."""
+        return node in self.nodes or any(reach.includes(node, labels) for reach in self.wide)
+
+    def devices_of(self, node: str, labels: Mapping[str, str]) -> list[SliceDevice]:
+        """The devices that pods on the node can have."""
+        here = (reach for reach in (NodeReach(node), *self.wide) if reach.includes(node, labels))
+        return [device for reach in here for device in self.devices.get(reach, ())]
+
+    def devices_beyond(self, node: str, labels: Mapping[str, str]) -> list[SliceDevice]:
+        """The devices that other pods alone can have, and that draw on counters of the pool."""
+        there = [reach for reach in self.devices if self.is_network and not reach.includes(node, labels)]
+        return [device for reach in there for device in self.devices[reach] if device.shape.uses]
 
 
 def judge_pool(slices: Collection[Slice]) -> PublishedPool:
@@ -38,12 +60,13 @@ def judge_pool(slices: Collection[Slice]) -> PublishedPool:
     they have gone nobody can tell which ones are meant.
     """
     some = next(iter(slices))
-    nodes = frozenset[str]().union(*(each.nodes for each in slices))
+    said = frozenset[NodeReach]().union(*(each.reaches for each in slices))
+    nodes, wide = frozenset(each.node for each in said if each.node), tuple(each for each in said if not each.node)
     try:
         devices, counters = _read(slices)
     except UnreadableSlice as error:
-        return PublishedPool(some.driver, some.pool, nodes, {}, why=str(error))
-    return PublishedPool(some.driver, some.pool, nodes, devices, counters)
+        return PublishedPool(some.driver, some.pool, nodes, {}, (), str(error), wide)
+    return PublishedPool(some.driver, some.pool, nodes, devices, counters, "", wide)
 
 
 def short_counters(pool: PublishedPool, drawn: Collection[str], held: Set[str]) -> Iterator[tuple[str, str]]:
@@ -67,7 +90,9 @@ def short_counters(pool: PublishedPool, drawn: Collection[str], held: Set[str]) 
             yield f"{key[1]} of {key[0]}", holders[key]
 
 
-def _read(slices: Collection[Slice]) -> tuple[dict[str, tuple[SliceDevice, ...]], tuple[tuple[str, Counters], ...]]:
+def _read(
+    slices: Collection[Slice],
+) -> tuple[dict[NodeReach, tuple[SliceDevice, ...]], tuple[tuple[str, Counters], ...]]:
     newest = max(each.generation for each in slices)
     current = [each for each in slices if each.generation == newest]
     if unusable := sorted(each.unusable for each in current if each.unusable):
@@ -79,13 +104,12 @@ def _read(slices: Collection[Slice]) -> tuple[dict[str, tuple[SliceDevice, ...]]
     _check_no_repeat("counter set", [name for name, _ in counters])
     _check_no_repeat("device", [each.shape.name for one in current for each in one.devices])
     _check_uses(current, {name: dict(amounts) for name, amounts in counters})
-    devices: dict[str, list[SliceDevice]] = {}
+    devices: dict[NodeReach, list[SliceDevice]] = {}
     for one in current:
         for each in one.devices:
-            devices.setdefault(each.shape.node or one.node, []).append(each)
-    if counters and len(devices) > 1:
-        raise UnreadableSlice(f"devices of {len(devices)} nodes share its counters")
-    return {node: tuple(there) for node, there in devices.items()}, tuple(counters)
+            if (reach := each.shape.reach or one.reach) is not None:
+                devices.setdefault(reach, []).append(each)
+    return {reach: tuple(there) for reach, there in devices.items()}, tuple(counters)
 
 
 def _check_no_repeat(what: str, names: list[str]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from tessera.binder.devices.decide.reach import NodeReach, UnreadableSlice, read_reach
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.device_layouts import DeviceCapacity
 from tessera_schemas.cluster.device_vendors import is_identity
@@ -23,20 +24,16 @@ _TYPES: dict[str, type[Any]] = {"int": int, "bool": bool, "string": str, "versio
 _EFFECTS = ("NoSchedule", "NoExecute")
 
 
-class UnreadableSlice(ValueError):
-    """Error for a slice or a pool that cannot be used, in words for an operator."""
-
-
 @dataclass(frozen=True, slots=True)
 class DeviceShape:
     """
     A device without what names it alone; names of attributes have their domain.
 
-    `node` is "" where the slice says it. `uses` are sets of counters with amounts in thousandths.
+    `reach` is None where the slice says it. `uses` are sets of counters with amounts in thousandths.
     """
 
     name: str
-    node: str = ""
+    reach: NodeReach | None = None
     attributes: tuple[tuple[str, Attribute], ...] = ()
     capacity: tuple[tuple[str, DeviceCapacity], ...] = ()
     uses: tuple[tuple[str, Counters], ...] = ()
@@ -55,26 +52,25 @@ class SliceDevice:
 @dataclass(frozen=True, slots=True)
 class Slice:
     """
-    A slice of a pool. `node` is "" for a slice of several nodes; `unusable` says what of it cannot be used.
+    A slice of a pool; `unusable` says what of it cannot be used.
 
-    `is_per_device`: each device names its node.
+    `reach` is None where each device says its own, or nothing can be read of it.
     """
 
     driver: str
     pool: str
     generation: int = 0
     count: int = 1
-    node: str = ""
-    is_per_device: bool = False
+    reach: NodeReach | None = None
     devices: tuple[SliceDevice, ...] = ()
     counters: tuple[tuple[str, Counters], ...] = ()
     unusable: str = ""
 
     @property
-    def nodes(self) -> frozenset[str]:
-        """The nodes that the slice is for, as far as it names any."""
-        named = {each.shape.node for each in self.devices} if self.is_per_device else {self.node}
-        return frozenset(named - {""})
+    def reaches(self) -> frozenset[NodeReach]:
+        """From where its devices can be had, as far as it says."""
+        own = {each.shape.reach for each in self.devices} if self.reach is None else {self.reach}
+        return frozenset(each for each in own if each is not None)
 
 
 @dataclass(slots=True)
@@ -92,29 +88,27 @@ class SliceReader:
         driver, name = spec.get("driver"), pool.get("name")
         if type(driver) is not str or type(name) is not str or not driver or not name:
             return None
-        node = _text(spec.get("nodeName"))
         try:
-            return self._read(driver, name, node, spec, pool)
+            return self._read(driver, name, spec, pool)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             why = f"{type(error).__name__}: {error}" if not isinstance(error, UnreadableSlice) else str(error)
-            return Slice(driver, name, _integer(pool.get("generation"), 0), node=node, unusable=why[:300])
+            node = spec.get("nodeName")
+            reach = NodeReach(node) if node and type(node) is str else None
+            return Slice(driver, name, _integer(pool.get("generation"), 0), reach=reach, unusable=why[:300])
 
     def keep_only(self, slices: Iterable[Slice]) -> None:
         """Forget the shapes that none of these slices has."""
         self._shapes = {each.shape: each.shape for one in slices for each in one.devices}
 
-    def _read(self, driver: str, name: str, node: str, spec: Json, pool: Json) -> Slice:
+    def _read(self, driver: str, name: str, spec: Json, pool: Json) -> Slice:
         per_device = bool(spec.get("perDeviceNodeSelection"))
-        if not node and not per_device:
-            raise UnreadableSlice("its devices are of no single node")
         devices = tuple(self._device(driver, each, per_device) for each in _list(spec, "devices"))
         return Slice(
             driver,
             name,
             _integer(pool["generation"]),
             _integer(pool["resourceSliceCount"]),
-            node,
-            per_device,
+            None if per_device else read_reach(spec, "the slice"),
             devices,
             tuple((str(each["name"]), _counters(each)) for each in _list(spec, "sharedCounters")),
         )
@@ -122,12 +116,10 @@ class SliceReader:
     def _device(self, driver: str, device: Json, per_device: bool) -> SliceDevice:
         if type(name := device["name"]) is not str:
             raise UnreadableSlice(f"{name!r:.50} is no name of a device")
-        if per_device and type(device.get("nodeName")) is not str:
-            raise UnreadableSlice(f"device {name} is of no single node")
         named = {_full(driver, key): _attribute(value) for key, value in (device.get("attributes") or {}).items()}
         shape = DeviceShape(
             name,
-            device["nodeName"] if per_device else "",
+            read_reach(device, f"device {name}") if per_device else None,
             tuple(sorted((key, value) for key, value in named.items() if not is_identity(key))),
             tuple(sorted(((key, _capacity(one)) for key, one in (device.get("capacity") or {}).items()), key=_first)),
             tuple((str(each["counterSet"]), _counters(each)) for each in _list(device, "consumesCounters")),
@@ -215,7 +207,3 @@ def _integer(value: Any, otherwise: int | None = None) -> int:
 
 def _first(pair: tuple[str, Any]) -> str:
     return pair[0]
-
-
-def _text(value: Any) -> str:
-    return value if type(value) is str else ""

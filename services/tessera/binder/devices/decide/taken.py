@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tessera.binder.devices.decide.pools import PoolKey
-from tessera.binder.devices.decide.slices import UnreadableSlice, milli
+from tessera.binder.devices.decide.reach import UnreadableSlice
+from tessera.binder.devices.decide.slices import milli
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.device_layouts import DEVICES_MAX, TakenDevice
 from tessera_schemas.cluster.labels import RUN_ANNOTATION, RUN_LABEL
