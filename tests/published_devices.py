@@ -51,6 +51,25 @@ def gpus_with_nics(
     return DeviceLayout(pools=pools, devices=devices, kinds="22" * 32)
 
 
+def with_network(own: DeviceLayout, links: int, beyond: int = 0, counters: int = 0) -> DeviceLayout:
+    """
+    These devices of a node, and a pool of links that several nodes reach, of which the last `beyond` are of others.
+
+    With `counters` each link takes one of so many.
+    """
+    uses = ((len(own.counters), 1000),) if counters else ()
+    more = tuple(
+        OfferedDevice(pool=len(own.pools), name=f"link-{at}", uses=uses, beyond=at >= links - beyond)
+        for at in range(links)
+    )
+    return DeviceLayout(
+        pools=(*own.pools, DevicePool(driver=NIC_DRIVER, name="fabric", network=True)),
+        counters=(*own.counters, *([counters * 1000] if counters else [])),
+        devices=(*own.devices, *more),
+        kinds="33" * 32,
+    )
+
+
 def layout_seen(layout: DeviceLayout) -> LayoutSeen:
     return LayoutSeen(kind="layout_seen", layout=layout)
 

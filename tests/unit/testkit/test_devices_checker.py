@@ -12,7 +12,19 @@ from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, Lay
 from tessera_schemas.cluster.device_layouts import DeviceTaint, TakenDevice
 from tessera_schemas.work.placement import DrawnDevice, Placement
 from tests.builders import first_run, job_spec, placement
-from tests.published_devices import DRIVER, claim, claiming, class_seen, cut_gpus, layout_seen, offering, selected
+from tests.published_devices import (
+    DRIVER,
+    NIC_DRIVER,
+    claim,
+    claiming,
+    class_seen,
+    cut_gpus,
+    layout_seen,
+    offering,
+    selected,
+    whole_gpus,
+    with_network,
+)
 from tests.unit.testkit.stored_ledgers import Shard
 
 CUT = cut_gpus(2)
@@ -137,3 +149,46 @@ def test_a_claim_that_pods_share_is_drawn_for_the_first_and_all_are_on_its_node(
     made.queued("k1", spec=job_spec(claiming(wanted, replicas=2)))
     made.allocated(first, replace(second, rank=1), key="k1")
     assert broken(made) == found
+
+
+# -- devices of no single node ------------------------------------------------------------------------------------
+
+
+def network(counters: int = 0, beyond: int = 0) -> Shard:
+    """Two nodes that reach three links, of which the last `beyond` are of other nodes alone."""
+    layout = with_network(whole_gpus(1), 3, beyond, counters)
+    made = Shard(offering("node-a", layout, 1), offering("node-b", layout, 1))
+    note(made, layout_seen(layout))
+    note(made, class_seen())
+    return made
+
+
+def linked(node: str, number: int, **more: Any) -> Placement:
+    link = drawn(f"link-{number}", driver=NIC_DRIVER, pool="fabric", **more)
+    return replace(placement(node=node, devices=()), gpu_milli=0, drawn=(link,))
+
+
+def test_a_device_of_several_nodes_is_given_once_whichever_node_has_it() -> None:
+    made = network()
+    for key, node, number in (("k1", "node-a", 0), ("k2", "node-b", 1), ("k3", "node-a", 2)):
+        allocate(made, linked(node, number), key, claim())
+        assert broken(made) == set()
+    allocate(made, linked("node-b", 0), "k4", claim())
+    assert broken(made) == {"I1"}
+
+
+def test_counters_of_several_nodes_are_spent_on_all_of_them() -> None:
+    made = network(counters=2)
+    allocate(made, linked("node-a", 0), "k1", claim())
+    allocate(made, linked("node-b", 1), "k2", claim())
+    assert broken(made) == set()
+    allocate(made, linked("node-b", 2), "k3", claim())
+    assert broken(made) == {"I1"}
+
+
+def test_a_device_of_other_nodes_alone_is_found_on_this_one() -> None:
+    made = network(beyond=1)
+    allocate(made, linked("node-a", 1), "k1", claim())
+    assert broken(made) == set()
+    allocate(made, linked("node-a", 2), "k2", claim())
+    assert broken(made) == {"I1"}

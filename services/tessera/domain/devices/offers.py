@@ -18,6 +18,8 @@ from tessera_schemas.cluster.resource_kinds import CLASS_PREFIX
 
 ClassUse = tuple[str, int, int, int]
 """A class; its devices, those of them that claims have, if only in part, and those under a taint."""
+Networks = frozenset[tuple[str, str]]
+"""Pools of several nodes, by driver and name."""
 Taken = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 """Devices that claims have, in order: `driver/pool/device`, and the part of it that is had where it is shared."""
 
@@ -45,6 +47,7 @@ class Device:
     is_shared: bool
     gpu: int | None
     gpu_milli: int
+    beyond: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +95,10 @@ class Offer:
     """
     Devices of a layout with what is known of classes and selectors.
 
-    `devices` is empty while the ledger knows the layout by its digest alone.
+    `devices` is empty while the ledger knows the layout by its digest alone. `networks` are its pools of several nodes.
     """
 
-    __slots__ = ("__dict__", "classes", "counters", "devices", "digest", "selections")
+    __slots__ = ("__dict__", "classes", "counters", "devices", "digest", "networks", "selections")
 
     def __init__(
         self,
@@ -108,6 +111,8 @@ class Offer:
         self.digest = digest
         self.devices: tuple[Device, ...] = () if layout is None else tuple(_devices(layout))
         self.counters: tuple[int, ...] = () if layout is None else layout.counters
+        pools = () if layout is None else layout.pools
+        self.networks: Networks = frozenset((each.driver, each.name) for each in pools if each.network)
         self.classes = dict(classes or {})
         self.selections = dict(selections or {})
         self._masks: dict[tuple[str, tuple[str, ...]], Selection | None] = {}
@@ -149,7 +154,15 @@ class Offer:
         if known is None:
             return Selection(0, f"the cluster has no DeviceClass {device_class}")
         both = known.selectors + selectors
-        return self.selections.get(selectors_digest(both)) if both else Selection((1 << len(self.devices)) - 1)
+        found = self.selections.get(selectors_digest(both)) if both else Selection((1 << len(self.devices)) - 1)
+        # What pods of other nodes alone can have is there for its counters.
+        if found is None or not found.devices & self._beyond:
+            return found
+        return Selection(found.devices & ~self._beyond, found.error)
+
+    @cached_property
+    def _beyond(self) -> int:
+        return sum(1 << at for at, device in enumerate(self.devices) if device.beyond)
 
     def class_for(self, resource: str) -> str:
         """The class that answers a counted resource, "" for none; of several the first by name."""
@@ -207,6 +220,7 @@ def _devices(layout: DeviceLayout) -> Sequence[Device]:
             each.is_shared,
             each.gpu,
             each.gpu_milli,
+            each.beyond,
         )
         for each in layout.devices
     ]

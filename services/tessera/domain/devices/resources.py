@@ -23,7 +23,7 @@ from tessera_schemas.cluster.resource_kinds import is_device
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import GPU_MILLI, AffinityTerm, Role, RoleReach, Toleration
 from tessera_schemas.reasons import Reason
-from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.placement import DrawnDevice, Placement
 
 WHOLE_GPU = GPU_MILLI
 NO_VALUE = "="
@@ -230,7 +230,8 @@ class Node:
 
     `offer` are the devices that drivers publish (DRA), `tainted` those with taints (device, key, value, effect), and
     `missing` the pools that cannot be read. `drawn` is what claims of runs and earmarks have of them, and
-    `drawn_by_others` what claims have that Tessera did not allocate.
+    `drawn_by_others` what claims have that Tessera did not allocate. `drawn_elsewhere` is what runs and earmarks on
+    other nodes have of networks, pools of several nodes that this one is among.
 
     `gpu_resource` is the resource by which the node offers its GPUs, "" for NVIDIA's. `gpu_default`: jobs that name
     neither such a resource nor a model get these GPUs in its pool. `share_milli` is the size of every share there, 0
@@ -281,6 +282,7 @@ class Node:
     gpu_resource: str = later("")
     gpu_default: bool = later(True)
     share_milli: int = later(0)
+    drawn_elsewhere: Taken = later(())
 
     def offers_gpus_of(self, resource: str, models: Sequence[str] = (), as_made: bool = False) -> bool:
         """
@@ -403,8 +405,13 @@ class Node:
         """Devices of the node that drivers publish, by class."""
         if self.offer is None:
             return ()
-        taken = (device for device, _ in (*self.drawn, *self.drawn_by_others))
+        taken = (device for device, _ in self.drawn_in_all)
         return self.offer.by_class(self.name, taken, (device for device, *_ in self.tainted))
+
+    @property
+    def drawn_in_all(self) -> Taken:
+        """Devices of the node that claims have, whosever these are, and wherever their pods."""
+        return (*self.drawn, *self.drawn_by_others, *self.drawn_elsewhere)
 
     def gpu_parts(self, devices: Iterable[str]) -> list[tuple[int, int]]:
         """Slot and thousandths of the GPU that each of these devices is, or is a part of; of others nothing."""
@@ -415,9 +422,7 @@ class Node:
         return [(each.gpu, each.gpu_milli) for each in parts if each.gpu is not None and each.gpu < self.gpus]
 
     def _drawn_after(self, placement: Placement, sign: int) -> Taken:
-        change = Counter((device.id, device.capacity) for device in placement.drawn if not device.admin)
-        had = Counter(self.drawn)
-        return tuple(sorted((had + change if sign > 0 else had - change).elements()))
+        return taken_after(self.drawn, placement.drawn, sign)
 
     def taking_over(self, need: Need) -> "Node":
         """The node on which what one pod of others takes counts as theirs no more; its GPUs are whole ones."""
@@ -467,6 +472,12 @@ class Node:
                 held = enumerate(taken[device])
                 taken[device] = tuple(n + sign * (start <= at < start + size) for at, n in held)
         return tuple(taken)
+
+
+def taken_after(had: Taken, devices: Iterable[DrawnDevice], sign: int) -> Taken:
+    """Devices that are had after these came to it (`sign` 1) or left it (-1); administrators take nothing."""
+    change, before = Counter((each.id, each.capacity) for each in devices if not each.admin), Counter(had)
+    return tuple(sorted((before + change if sign > 0 else before - change).elements()))
 
 
 def _give_others(gpu: list[int], count: int) -> tuple[int, ...]:

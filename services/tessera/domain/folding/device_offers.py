@@ -3,7 +3,16 @@
 from collections.abc import Sequence
 
 from tessera.domain.devices.claims import weighed
-from tessera.domain.devices.offers import DeviceClass, KnownLayout, KnownSelection, Offer, Selection, selection_key
+from tessera.domain.devices.networks import DrawnOn, knowing, list_drawn
+from tessera.domain.devices.offers import (
+    DeviceClass,
+    KnownLayout,
+    KnownSelection,
+    Networks,
+    Offer,
+    Selection,
+    selection_key,
+)
 from tessera.domain.devices.resources import Node
 from tessera.domain.errors import Contradiction
 from tessera.domain.folding.steps import applies, tally_tenant
@@ -68,10 +77,15 @@ def offer_anew(state: State, layouts: Sequence[str]) -> None:
     made = {digest: _make_offer(state, digest) for digest in layouts if state.layouts.get(digest) is not None}
     for digest, offer in made.items():
         state.offers.put(digest, offer)
+    drawn: dict[Networks, list[DrawnOn]] = {}
     for node in list(state.nodes.values()):
         known = None if node.offer is None else made.get(node.offer.digest)
-        if known is not None:
-            state.put_node(node.offering(known))
+        if known is None:
+            continue
+        # Nodes of one network have one answer: asked for each, a thousand nodes would each look at a thousand.
+        if known.networks not in drawn:
+            drawn[known.networks] = list_drawn(state.nodes.values(), known.networks) if known.networks else []
+        state.put_node(knowing(node.offering(known), drawn[known.networks]))
 
 
 def restore_offers(state: State) -> None:
@@ -83,6 +97,12 @@ def with_offer(state: State, node: Node) -> Node:
     """The node with what is known of the layout that it names."""
     known = None if node.offer is None else state.offers.get(node.offer.digest)
     return node if known is None else node.offering(known)
+
+
+def with_drawn_elsewhere(state: State, node: Node) -> Node:
+    """The node with what pods on other nodes have of the networks that reach it now."""
+    networks = frozenset() if node.offer is None else node.offer.networks
+    return knowing(node, list_drawn(state.nodes.values(), networks) if networks else ())
 
 
 def _make_offer(state: State, digest: str) -> Offer:

@@ -8,7 +8,7 @@ from tessera.domain.devices.slots import while_held
 from tessera.domain.entities import Drain, Earmark, NodeBackoff, PublishedSlots, RefusedWork, Run
 from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.folding.books import put_in_force
-from tessera.domain.folding.device_offers import with_offer
+from tessera.domain.folding.device_offers import with_drawn_elsewhere, with_offer
 from tessera.domain.folding.spending import count_anew
 from tessera.domain.folding.steps import applies, count_costs, count_task, forget_node, is_aside
 from tessera.domain.state import State
@@ -119,7 +119,7 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
     anew = {node.name: node}
     for holder in holders:
         holder.gang.take(anew, holder.places if isinstance(holder, Run) else holder.placements)
-    node = anew[node.name]
+    node = with_drawn_elsewhere(state, anew[node.name])
     if state.format >= SUMS_FROM:
         node = _counted(state, node, before, holders)
     if node.gone and not node.is_held:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from tessera.domain.devices.costs import cost_of
+from tessera.domain.devices.networks import pools_drawn, reached
 from tessera.domain.devices.resources import Amount, Node
 from tessera.domain.entities import Job, Run, Use
 from tessera.domain.errors import Contradiction
@@ -87,6 +88,8 @@ def hold(state: State, gang: Gang, placements: Sequence[Placement], sign: int) -
         if node is None:
             raise Contradiction(f"record {state.n} uses node {placement.node}, which is unknown")
         touched[node.name] = node
+    if pools := pools_drawn(placements):
+        touched |= {node.name: node for node in reached(state.nodes.values(), pools)}
     gang.take(touched, placements, sign)
     for node in touched.values():
         state.nodes.put(node.name, node)

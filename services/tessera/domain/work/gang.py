@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from functools import cached_property, lru_cache
 from itertools import accumulate
 
+from tessera.domain.devices.networks import spread
 from tessera.domain.devices.resources import NOTHING, Amount, Need, Node, RoleNeed
 from tessera.domain.storing.fast import replace
 from tessera_schemas.work.placement import Placement
@@ -101,11 +102,17 @@ class Gang(tuple[RoleNeed, ...]):
         return total
 
     def take(self, nodes: MutableMapping[str, Node], placements: Iterable[Placement], sign: int = 1) -> None:
-        """Change the nodes of the placements, as far as they are among `nodes`: pods came (1) or left (-1)."""
+        """
+        Change the nodes of the placements, as far as they are among `nodes`: pods came (1) or left (-1).
+
+        So are those that a network reaches of which the pods have devices.
+        """
         for placement in placements:
             node = nodes.get(placement.node)
             if node is not None:
                 nodes[node.name] = node.taking(self.need_of[placement.role], placement, sign)
+            if placement.drawn:
+                spread(nodes, placement, sign)
 
 
 @lru_cache(maxsize=65_536)

@@ -9,9 +9,10 @@ from tessera.domain.devices.resources import Need, Node
 from tessera.domain.storing.fast import replace
 from tessera.engine.claims.drawing import draw, free_devices
 from tessera.engine.claims.extended import claims_on
-from tessera.engine.claims.solving import Shortage
+from tessera.engine.claims.solving import TAINTED, TAKEN, UNFIT, Shortage
 
 TAINTS_MAX = CONDITIONS_MAX = 3
+MATCHING = "matching"
 
 
 def describe_shortage(need: Need, nodes: Iterable[Node], own: int) -> tuple[str, dict[str, int]]:
@@ -30,15 +31,16 @@ def describe_shortage(need: Need, nodes: Iterable[Node], own: int) -> tuple[str,
     # Sorted first, so that of equal counts every process names the same.
     most = max(sorted(counted), key=lambda request: counted[request])
     of_it = [short for short in found if (short.claim, short.request, short.device_class) == most]
+    counts = _count(of_it)
     numbers = {
         "claimed_devices_wanted": of_it[0].count,
-        "claimed_devices_matching": sum(short.matching for short in of_it),
-        "claimed_devices_taken": max(0, sum(short.taken for short in of_it) - own),
+        "claimed_devices_matching": counts[MATCHING],
+        "claimed_devices_taken": max(0, counts[TAKEN] - own),
     }
     hindered = Counter[str]()
     if any(claim.constraints for claim in need.claims):
         hindered.update(words for _, node in lacking if (words := _hindrance(claims_on(need, node), node)))
-    return _words(most[2], of_it, own, hindered), {name: count for name, count in numbers.items() if count}
+    return _words(most[2], of_it, counts, own, hindered), {name: count for name, count in numbers.items() if count}
 
 
 def _short(need: Need, node: Node) -> Shortage | None:
@@ -69,22 +71,38 @@ def _without(claims: tuple[ClaimNeed, ...], conditions: list[tuple[str, bool]]) 
     )
 
 
-def _words(device_class: str, shortages: list[Shortage], own: int, hindered: Counter[str]) -> str:
+def _count(shortages: list[Shortage]) -> Counter[str]:
+    """Devices that match (`MATCHING`), and those of them that something keeps from the request, by what does."""
+    counts = Counter({MATCHING: 0, TAKEN: 0, UNFIT: 0})
+    for short in shortages:
+        counts[MATCHING] += short.matching
+        counts[TAKEN] += short.taken
+        counts[UNFIT] += short.unfit
+    # Few devices are tainted, and a park has a thousand nodes: a step for each that has none is half of the words.
+    for short in filter(attrgetter("tainted"), shortages):
+        counts.update({TAINTED + key: number for key, number in short.tainted})
+    seen = set[str]()
+    for short in filter(attrgetter("networked"), shortages):
+        for device, what in short.networked:
+            # Each node that it reaches has counted it.
+            if device in seen:
+                counts.subtract([MATCHING, what] if what else [MATCHING])
+            seen.add(device)
+    return counts
+
+
+def _words(device_class: str, shortages: list[Shortage], counts: Counter[str], own: int, hindered: Counter[str]) -> str:
     # An expression that fails selects nothing anywhere: counts beside it would send people to look for devices.
     error = next((short.error for short in shortages if short.error), "")
     if error:
         return f"{device_class}: {error}"
     if any(short.unknown for short in shortages):
         return f"{device_class}: its devices are being looked at"
-    taints = Counter[str]()
-    # Few devices are tainted, and a park has a thousand nodes: a step for each that has none is half of the words.
-    for short in filter(attrgetter("tainted"), shortages):
-        taints.update(dict(short.tainted))
-    parts = [f"{sum(short.matching for short in shortages)} devices of class {device_class}"]
-    taken = sum(short.taken for short in shortages)
+    parts = [f"{counts[MATCHING]} devices of class {device_class}"]
+    taken, taints = counts[TAKEN], Counter({what: n for what, n in counts.items() if what.startswith(TAINTED)})
     parts += [f"{taken} taken{f' ({own} by its other pods)' if own else ''}"] if taken else []
-    parts += [f"{count} tainted by {key}" for key, count in taints.most_common(TAINTS_MAX)]
-    parts += [f"{unfit} without the capacity"] if (unfit := sum(short.unfit for short in shortages)) else []
+    parts += [f"{count} {what}" for what, count in taints.most_common(TAINTS_MAX)]
+    parts += [f"{counts[UNFIT]} without the capacity"] if counts[UNFIT] else []
     parts += [
         f"no set with {words} on {count} {'node' if count == 1 else 'nodes'}"
         for words, count in sorted(hindered.items(), key=lambda each: (-each[1], each[0]))[:CONDITIONS_MAX]

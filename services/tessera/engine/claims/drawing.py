@@ -86,7 +86,7 @@ def _free(node: Node) -> FreeOffer:
     offer = node.offer or NO_OFFER
     # By places and not by names: names have the node in them, and nodes in equal states would each be searched anew.
     taints = ((offer.find(device, node.name), key, value, effect) for device, key, value, effect in node.tainted)
-    had = ((offer.find(device, node.name), part) for device, part in (*node.drawn, *node.drawn_by_others))
+    had = ((offer.find(device, node.name), part) for device, part in node.drawn_in_all)
     return FreeOffer(
         offer,
         tuple(sorted((at, key, value, effect) for at, key, value, effect in taints if at is not None)),

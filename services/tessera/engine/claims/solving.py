@@ -18,6 +18,8 @@ from tessera.domain.storing.fast import fast_init
 from tessera.engine.claims.islands import IslandState, after, amounts_left, bits_of, cost, islands_of, possible
 from tessera.engine.claims.shares import ShareAmounts, amounts_asked
 
+TAKEN, UNFIT, TAINTED = "taken", "unfit", "tainted by "
+"""What keeps a device from a request; the last one is followed by the key of its taint."""
 STEPS_MAX = 2_000
 """Devices and choices tried in one draw."""
 DEVICES_OF_A_CLAIM = 32
@@ -36,7 +38,8 @@ class Shortage:
 
     Where they are enough, they are not together with what else the claims ask for. `unknown`: nobody has said yet what
     the selectors take; `error`: an evaluation of them ended so; `incomplete`: every device is asked for and a pool
-    cannot be read; `gave_up`: the search took too many steps.
+    cannot be read; `gave_up`: the search took too many steps. `networked` are those of the devices that other nodes
+    reach too, by `driver/pool/device`, each with what keeps it from the request: `TAKEN`, `UNFIT`, `TAINTED`, or "".
     """
 
     claim: str
@@ -51,6 +54,7 @@ class Shortage:
     error: str = ""
     incomplete: bool = False
     gave_up: bool = False
+    networked: tuple[tuple[str, str], ...] = ()
 
 
 class Pick(NamedTuple):
@@ -523,30 +527,35 @@ class Solver:
         choice, fit = request.choices[number], self._fits[at][number]
         selection = self.offer.selected(choice.device_class, choice.selectors)
         is_unknown = selection is None or bool(self.offer.digest and not self.offer.devices)
-        taints, taken, unfit = Counter[str](), 0, 0
+        counted, networked = Counter[str](), list[tuple[str, str]]()
         tainted = {index: key for index, key, _, _ in reversed(self._suffered(choice))}
         for index in bits_of(fit.selected):
-            number_of, local = self._place[index]
+            (number_of, local), what = self._place[index], ""
             if index not in fit.amounts:
-                unfit += 1
+                what = UNFIT
             elif index in tainted:
-                taints[tainted[index]] += 1
+                what = TAINTED + tainted[index]
             elif not choice.admin:
                 can = possible(self._islands[number_of].make, states[number_of]) >> local & 1
-                taken += not (can and self._has_room(fit, choice, states, index))
+                what = "" if can and self._has_room(fit, choice, states, index) else TAKEN
+            counted[what] += 1
+            device = self.offer.devices[index]
+            if (device.driver, device.pool) in self.offer.networks:
+                networked.append((f"{device.driver}/{device.pool}/{device.name}", what))
         return Shortage(
             claim.name,
             request.name,
             choice.device_class,
             choice.count,
             fit.selected.bit_count(),
-            taken,
-            tuple(sorted(taints.items())),
-            unfit,
+            counted[TAKEN],
+            tuple(sorted((key.removeprefix(TAINTED), n) for key, n in counted.items() if key.startswith(TAINTED))),
+            counted[UNFIT],
             is_unknown,
             "" if selection is None else selection.error,
             self.incomplete and not choice.count,
             gave_up,
+            tuple(networked),
         )
 
     def _suffered(self, choice: ChoiceNeed) -> list[tuple[int, str, str, str]]:

@@ -9,6 +9,7 @@ pool the run is of, its job starts again as soon as the old pods are gone.
 
 from collections.abc import Collection, Iterable
 
+from tessera.domain.devices.networks import pools_drawn, reached
 from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job, Over, Run
 from tessera.domain.queues import QuotaBook
@@ -162,7 +163,10 @@ class TargetCapacity:
     def take(self, gang: Gang, placements: Collection[Placement]) -> None:
         """Takes what the placements hold from what is free; nobody else is put on a drained node among them."""
         state = self._bases.state
-        for node in state.nodes.found({placement.node for placement in placements} - self._taken.keys()):
+        names = {placement.node for placement in placements}
+        if pools := pools_drawn(placements):
+            names |= {node.name for node in reached(state.nodes.values(), pools)}
+        for node in state.nodes.found(names - self._taken.keys()):
             drained = state.drains.get(node.name) is not None
             self._taken[node.name] = replace(node, ready=False) if drained else node
         gang.take(self._taken, placements)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop
 from operator import attrgetter
 
+from tessera.domain.devices.networks import pools_drawn, spreading
 from tessera.domain.devices.resources import Node
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang
@@ -39,7 +40,7 @@ class Attempt:
         self._first_rank = gang.first_rank
         self._nodes = nodes
         self.changed: dict[str, Node] = {}
-        """The nodes that have pods of this try, as with them."""
+        """The nodes that have pods of this try, or share a network of which these have devices; as with them."""
         self._table = table
         self.places = places
         self.placed: list[Placement] = []
@@ -124,6 +125,7 @@ class Attempt:
         so that they stay together where the score alone would part them.
         """
         others = self._table.ranking(bundles.kind) if names is None and self._table is not None else None
+        is_spread = False
         scoring, last = policy_for(bundles.kind, self.places.scoring), first + count
         among = self.changed if others else names
         heap = self._entries(bundles, among, scoring) if among is None or among else []
@@ -134,8 +136,13 @@ class Attempt:
             if not heap and other is None:
                 break
             name = other[1] if other is not None and (not heap or other < heap[0]) else heappop(heap)[1]
+            # Of nodes that share a network one may have taken what another was to have.
+            if is_spread and short_of(bundles.kind, self.node(name)) is not None:
+                if others is not None:
+                    others.leave_out(name)
+                continue
             while True:  # it has room for one
-                self._put(bundles, name, first, scoring)
+                is_spread = self._put(bundles, name, first, scoring) or is_spread
                 first += 1
                 if first == last or short_of(bundles.kind, self.node(name)) is not None:
                     break
@@ -172,13 +179,14 @@ class Attempt:
         placement = Placement(rank, role.name, name, drawn=devices)
         self.placed.append(placement)
         self.changed[name] = node.taking(role.need, placement, 1)
+        self._spread(placement)
 
     def _scoring(self, bundles: BundleSet) -> ScoringPolicy:
         return policy_for(bundles.kind, self.places.scoring)
 
-    def _put(self, bundles: BundleSet, name: str, index: int, scoring: ScoringPolicy) -> None:
-        """One bundle onto a node that it fits."""
-        node = self.node(name)
+    def _put(self, bundles: BundleSet, name: str, index: int, scoring: ScoringPolicy) -> bool:
+        """One bundle onto a node that it fits; tells whether other nodes have less free by it."""
+        node, is_spread = self.node(name), False
         # A pod that is alone draws its own devices, as do nearly all: this is walked for each pod of each gang.
         drawn = drawn_for(bundles.kind, node) if len(bundles.pods) > 1 else (None,)
         for (role, beyond), need, devices in zip(bundles.pods, bundles.kind.needs, drawn, strict=True):
@@ -187,7 +195,15 @@ class Attempt:
             node = node.taking(need, placement, 1)
             node = closed(node, placement.devices) if need.apart else node
             self.placed.append(placement)
+            is_spread = (bool(placement.drawn) and self._spread(placement)) or is_spread
         self.changed[name] = node
+        return is_spread
+
+    def _spread(self, placement: Placement) -> bool:
+        """Let other nodes know what the pod has of networks that reach them; tells whether any does."""
+        others = list(spreading(self.nodes(), placement, 1)) if pools_drawn((placement,)) else []
+        self.changed |= {node.name: node for node in others}
+        return bool(others)
 
 
 def place_by_trying(attempt: Attempt, bundle_sets: Sequence[BundleSet]) -> bool:
@@ -201,16 +217,7 @@ def place_by_trying(attempt: Attempt, bundle_sets: Sequence[BundleSet]) -> bool:
     # The number of ways grows with each pod; a large gang is left to the places that are best pod by pod.
     if len(pods) > PODS_TRIED_MAX or not all(map(_has_only_claims, bundle_sets)):
         return False
-    found = _Trials(attempt, pods).find(0)
-    if found is None:
-        return False
-    # Drawn once more, of the same states: the answers are remembered.
-    for name, there in found.items():
-        drawn = _drawn_for(attempt.before(name), there)
-        assert not isinstance(drawn, Shortage)
-        for pod, devices in zip(there, drawn, strict=True):
-            attempt.put_drawn(pod, name, devices)
-    return True
+    return _Trials(attempt, pods).place(0)
 
 
 class _Trials:
@@ -221,13 +228,13 @@ class _Trials:
         self._best = {bundles: attempt.best(bundles, NODES_TRIED_MAX) for bundles, _ in pods}
         self._there: dict[str, tuple[TriedPod, ...]] = {}
 
-    def find(self, at: int, first: int = 0) -> dict[str, tuple[TriedPod, ...]] | None:
+    def place(self, at: int, first: int = 0) -> bool:
         """
-        The pods of each node, those before `at` where they are; None where there is no place for all. `first` is the
-        place among the best nodes where the last pod of the same set is: equal pods are not exchanged.
+        Place all pods, those before `at` where they are; False where there is no place for all. `first` is the place
+        among the best nodes where the last pod of the same set is: equal pods are not exchanged.
         """
         if at == len(self._pods):
-            return dict(self._there)
+            return self._put_all()
         pod, best = self._pods[at], self._best[self._pods[at][0]]
         # Of equal pods each tries only what comes after the one before it: two of them exchanged are no other way.
         is_last = at + 1 == len(self._pods) or self._pods[at + 1][0] is not pod[0]
@@ -244,14 +251,25 @@ class _Trials:
             self._tries += 1
             # Counted and never timed, so that a replay gives up at the same place.
             if self._tries > TRIES_MAX:
-                return None
+                return False
             self._there[name] = (*before, pod)
-            if _hold(node, self._there[name]):
-                found = self.find(at + 1, 0 if is_last else place)
-                if found is not None:
-                    return found
+            if _hold(node, self._there[name]) and self.place(at + 1, 0 if is_last else place):
+                return True
             self._there[name] = before
-        return None
+        return False
+
+    def _put_all(self) -> bool:
+        mark = self._attempt.mark()
+        for name, pods in self._there.items():
+            # Of the node as it is by now: what pods elsewhere have of a network is gone here. Without one the answers
+            # are remembered, since they are of the same states.
+            drawn = _drawn_for(self._attempt.node(name), pods)
+            if isinstance(drawn, Shortage):
+                self._attempt.back_to(mark)
+                return False
+            for pod, devices in zip(pods, drawn, strict=True):
+                self._attempt.put_drawn(pod, name, devices)
+        return True
 
 
 def _has_only_claims(bundles: BundleSet) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
+from tessera.domain.devices.networks import pools_drawn, reached
 from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Earmark, Run
 from tessera.domain.state import State
@@ -112,6 +113,8 @@ def nodes_less(state: State, held: Iterable[HeldPlaces]) -> dict[str, Node]:
     for gang, places in held:
         names = {placement.node for placement in places} - found.keys()
         found |= {node.name: node for node in state.nodes.found(names)}
+        if pools := pools_drawn(places):
+            found = {node.name: node for node in reached(state.nodes.values(), pools)} | found
         gang.take(found, places, -1)
     for name, node in found.items():
         if is_closed(state, name):

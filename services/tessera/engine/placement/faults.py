@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from tessera.domain.devices.claims import ClaimNeed
+from tessera.domain.devices.networks import spread
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import gang_of
@@ -47,6 +48,7 @@ def pod_faults(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...], t
             yield f"rank {placement.rank} does not fit node {node.name}: {miss.value}"
         yield from _device_faults(need, node, placement)
         trial[node.name] = node.taking(need, placement, 1)
+        spread(trial, placement, 1)
 
 
 def _device_faults(need: Need, node: Node, placement: Placement) -> Iterator[str]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from operator import attrgetter
 
+from tessera.domain.devices.networks import pools_drawn, reached
 from tessera.domain.devices.resources import Node, RoleNeed, emptied
 from tessera.domain.work.gang import Gang, gang_of
 from tessera.engine.placement.attempt import Attempt, place_by_trying
@@ -280,21 +281,29 @@ class FreeCapacity:
 
     def take(self, roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> None:
         """Subtract these placements from the free capacity."""
-        before, nodes = self._before, self.nodes
-        for placement in placements:
-            if placement.node in nodes:
-                before.append(nodes[placement.node])
         if self._found is not None and self._found[0] is placements:
-            self.nodes.update(self._found[1].changed)
+            changed = self._found[1].changed
+            self._before += [self.nodes[name] for name in changed]
+            self.nodes.update(changed)
+            self._note(changed)
         else:
+            changing = self._changing(placements)
+            self._before += [self.nodes[name] for name in changing]
             gang_of(roles).take(self.nodes, placements)
-        self._note(placement.node for placement in placements)
+            self._note(changing)
 
     def give_back(self, roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> None:
         """Pods have left these places; what was refused before may fit again."""
         gang_of(roles).take(self.nodes, placements, -1)
         self._begin()
-        self._note(placement.node for placement in placements)
+        self._note(self._changing(placements))
+
+    def _changing(self, placements: tuple[Placement, ...]) -> dict[str, None]:
+        """The nodes for which something else is free with these pods: theirs, and those that share a network."""
+        found = {placement.node: None for placement in placements if placement.node in self.nodes}
+        if pools := pools_drawn(placements):
+            found |= {node.name: None for node in reached(self.nodes.values(), pools)}
+        return found
 
     def renewed(self, nodes: Collection[Node], scoring: ScoringPolicy) -> bool:
         """
@@ -339,6 +348,16 @@ def _kinds(gang: Gang) -> list[BundleKind]:
 
 _name = attrgetter("name")
 _ROOM = ("cpu_free", "memory_free", "pods_free", "gpu_free", "devices_free", "mig_taken", "promised", "drawn")
-_CHANGING = (*_ROOM, "drawn_by_others", "gpu_others", "others", "in_zones", "gpu_beyond", "away_ts", "short_ts")
+_CHANGING = (
+    *_ROOM,
+    "drawn_by_others",
+    "drawn_elsewhere",
+    "gpu_others",
+    "others",
+    "in_zones",
+    "gpu_beyond",
+    "away_ts",
+    "short_ts",
+)
 _lasting = attrgetter(*(name for name in Node.__slots__ if name not in _CHANGING), "others.devices")
 """Properties of a node that do not change when pods come and go, ours or others'."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from tessera.domain.devices.networks import pools_drawn, spread
 from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.domain.work.gang import gang_of
 from tessera.engine.placement.fits import closed, kind_of, placed_on, short_of
@@ -33,34 +34,37 @@ class Fixed:
 
     def give_back(self, candidate: Candidate) -> bool:
         """Whether the pods still find room with the loss back in its place; if so, it is back."""
-        tried: dict[str, tuple[Node, list[Placement]]] = {}
-        for name in dict.fromkeys(placement.node for placement in candidate.places):
-            # Where the gang has no pod the candidate takes nothing from it: there it comes back for free.
-            if name not in self._pods:
-                continue
-            node = without(self._nodes[name], candidate, 1)
-            placed = self._refit(node, self._pods[name])
-            if placed is None:
-                return False
-            tried[name] = node, placed
+        # Where the gang has no pod the candidate takes nothing from it: there it comes back for free.
+        names = {place.node: None for place in candidate.places if place.node in self._pods}
+        ours = (place for placed in self._placed.values() for place in placed)
+        if pools_drawn((*candidate.places, *ours)):
+            names = dict.fromkeys(self._pods)  # what is had of a network on one node is gone on another
+        nodes = {name: without(self._nodes[name], candidate, 1) for name in names}
+        placed = self._refit(dict(nodes))
+        if placed is None:
+            return False
         # All or nothing: a gang of victims on several nodes is back on all of them or on none, and until here nothing
         # was changed.
-        for name, (node, placed) in tried.items():
-            self._nodes[name], self._placed[name] = node, placed
+        self._nodes |= nodes
+        self._placed |= placed
         return True
 
-    def _refit(self, node: Node, pods: Sequence[Placement]) -> list[Placement] | None:
-        placed = []
-        for pod in pods:
-            need = self._gang.need_at(pod)
+    def _refit(self, nodes: dict[str, Node]) -> dict[str, list[Placement]] | None:
+        """The gang's pods on these nodes placed anew there, which changes `nodes`; None where one finds no room."""
+        found: dict[str, list[Placement]] = {name: [] for name in nodes}
+        for pod in [pod for name in nodes for pod in self._pods[name]]:
+            need, node = self._gang.need_at(pod), nodes[pod.node]
             # Whether the node suits the pod at all was answered when the pod was placed there, and nothing that comes
             # back changes labels, taints or models. Only amounts are compared, which is what makes this cheap.
             if short_of(kind_of((need,), self._of_gpus), node) is not None:
                 return None
-            placed.append(placed_on(node, need, pod.rank, pod.role))
-            node = node.taking(need, placed[-1], 1)
-            node = closed(node, placed[-1].devices) if need.apart else node
-        return placed
+            placement = placed_on(node, need, pod.rank, pod.role)
+            node = node.taking(need, placement, 1)
+            nodes[pod.node] = closed(node, placement.devices) if need.apart else node
+            if placement.drawn:
+                spread(nodes, placement, 1)
+            found[pod.node].append(placement)
+        return found
 
     def placements(self) -> tuple[Placement, ...]:
         """Present placement of each pod, in rank order."""

@@ -40,7 +40,7 @@ class CheckedNodes:
 
     def __init__(self) -> None:
         self.nodes, self.held, self.kept = dict[str, NodeSeen](), HeldAmounts(), HeldAmounts()
-        self.devices = CheckedDevices()
+        self.devices = CheckedDevices(self.nodes)
         self.bearing: tuple[Pool | Tenant, ...] = ()
         """Pools and tenants, some with standing tolerations."""
         self.kept_percent = 0
@@ -49,11 +49,16 @@ class CheckedNodes:
     def take(self, book: HeldAmounts, added: HeldAmounts) -> list[tuple[str, str]]:
         """Add, and return what of the places added to is used above its size."""
         book.update(added)
-        over = [place for place, more in added.items() if more and book[place] > self._size(book, *place)]
+        over = [place for place, more in added.items() if more and self._held(book, *place) > self._size(book, *place)]
         for node in {node for node, what in added if what.startswith("drawn/")}:
             drawn = {w[6:]: more for (at, w), more in added.items() if at == node and more and w.startswith("drawn/")}
             over += [(node, what) for what in self.devices.overdrawn(book, self.nodes.get(node, NO_NODE), drawn)]
         return over
+
+    def _held(self, book: HeldAmounts, node: str, what: str) -> int:
+        if not what.startswith(("drawn/", "part/")):
+            return book[node, what]
+        return self.devices.held(book, self.nodes.get(node, NO_NODE), what)
 
     def crowded(self, used: HeldAmounts, added: HeldAmounts) -> list[str]:
         """Nodes that, with `added` of a job without GPUs among `used`, leave too little of it beside free GPUs."""

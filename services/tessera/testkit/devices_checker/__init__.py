@@ -44,9 +44,10 @@ def fits_a_zone(asked: Resources, node: NodeSeen) -> bool:
 
 
 class CheckedDevices:
-    """Layouts, classes and selections as the ledger has taken them in."""
+    """Layouts, classes and selections as the ledger has taken them in; `nodes` are those of whoever has the book."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: Mapping[str, NodeSeen]) -> None:
+        self._nodes = nodes
         self.layouts, self.classes = dict[str, DeviceLayout](), dict[str, ClassSeen]()
         self.selected = dict[tuple[str, str], int]()
         self._named = dict[tuple[str, str], dict[str, tuple[int, OfferedDevice]]]()
@@ -70,6 +71,14 @@ class CheckedDevices:
             pools = [f"{pool.driver}/{pool.name or node.name}" for pool in layout.pools]
             self._named[key] = {f"{pools[d.pool]}/{d.name}": (at, d) for at, d in enumerate(layout.devices)}
         return self._named[key]
+
+    def held(self, book: NodeAmounts, node: NodeSeen, what: str) -> int:
+        """As much of `what` as claims have that reach it on the node: of a network's device wherever their pods are."""
+        device = what.partition("/")[2].partition("|")[0]
+        _, offered = self._devices(node).get(device, (0, None))
+        if offered is None or not self.layouts[node.offer.layout].pools[offered.pool].network:
+            return book[node.name, what]
+        return sum(book[name, what] for name in self._nodes)
 
     # -- amounts -----------------------------------------------------------------------------------------------------
 
@@ -95,7 +104,7 @@ class CheckedDevices:
         A device takes of its counters with the first claim that has it, and nothing with further ones.
         """
         devices, theirs = self._devices(node), {taken.device for taken in node.offer.taken}
-        held = {name: book[node.name, f"drawn/{name}"] for name in devices}
+        held = {name: self.held(book, node, f"drawn/{name}") for name in devices}
         spent = Counter[int]()
         for name, (_, device) in devices.items():
             if name in theirs or held[name] > 0:
@@ -223,8 +232,9 @@ class CheckedDevices:
         if known is None:
             return 0
         selectors = (*known.selectors, *choice.selectors)
-        every = (1 << len(self._devices(node))) - 1
-        return self.selected.get((node.offer.layout, selectors_digest(selectors)), 0) if selectors else every
+        there = sum(1 << at for at, device in self._devices(node).values() if not device.beyond)
+        digest = selectors_digest(selectors)
+        return there & self.selected.get((node.offer.layout, digest), 0) if selectors else there
 
 
 def _concerns(constraint: DeviceConstraint, request: str) -> bool:

@@ -71,6 +71,7 @@ _whatever_is_free = attrgetter(
     "drawn",
     "drawn_by_others",
     "in_zones",
+    "drawn_elsewhere",
 )
 
 
