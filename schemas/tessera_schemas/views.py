@@ -1,5 +1,6 @@
 """Views in Redis: one JSON value per entity, derived from the ledger by projection."""
 
+from collections import Counter
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -107,6 +108,32 @@ class JobView(Lenient):
     gpu_use: Annotated[
         PublicMeasuredUse | None, Field(description="Use of the GPUs of all runs, as far as measured")
     ] = None
+
+    device_classes: Annotated[
+        tuple[tuple[str, int], ...],
+        Field(description="Published devices that the gang asks for at most, by class; of an array those of one task"),
+    ] = ()
+    claimed: Annotated[
+        tuple[tuple[str, str, str, str], ...],
+        Field(description="Class of each request for devices: role, claim, request as in `placements`, class"),
+    ] = ()
+    gres: Annotated[
+        tuple[tuple[str, str], ...], Field(description="Word of Slurm's for each class: class, generic resource")
+    ] = ()
+
+    @property
+    def devices_now(self) -> dict[str, int]:
+        """Devices that drivers publish by class: those that its run holds, without a run what its gang asks for."""
+        if not self.placements:
+            return dict(self.device_classes)
+        classes = {tuple(names): name for *names, name in self.claimed}
+        held = Counter(
+            classes.get((place.role, device.claim, device.request), "")
+            for place in self.placements
+            for device in place.drawn
+            if not device.admin
+        )
+        return {name: count for name, count in sorted(held.items()) if name}
 
     @property
     def restarts(self) -> int:
@@ -263,6 +290,9 @@ class NodeView(Lenient):
     device_classes: Annotated[
         tuple[tuple[str, int, int, int], ...],
         Field(description="Devices that drivers publish: class, number, of which taken, and under a taint"),
+    ] = ()
+    gres: Annotated[
+        tuple[tuple[str, str], ...], Field(description="Word of Slurm's for each class: class, generic resource")
     ] = ()
     drained: Annotated[bool, Field(description="Drained by an operator: no new pods")] = False
     drain_why: str = ""

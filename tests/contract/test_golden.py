@@ -77,6 +77,7 @@ LATER = {
     "record.revoked.v1": {"now", "within", "ended", "observed", "called_in"},
     "record.saved.v1": {"at"},
     "view.job.v1": {
+        *("device_classes", "claimed", "gres"),
         "earlier_ms",
         "gpu_milli_ms",
         "gpu_counted_ts",
@@ -106,7 +107,7 @@ LATER = {
     "view.queue.v1": {"time_limit_max_seconds"},
     "view.node.v1": {
         *("cordoned", "away_since_ts", "missing_gpus", "waiting_runs", "held_back_runs"),
-        "device_classes",
+        *("device_classes", "gres"),
         *("gpu_resource", "gpu_default", "share_milli"),
     },
 }

@@ -25,6 +25,7 @@ from tessera.domain.work.task_array import TaskArray
 from tessera.engine.queueing.readiness import in_backoff
 from tessera.kernel.ports import Change
 from tessera.projection.moved_places import placements_of, seen_anew
+from tessera.projection.published_devices import devices_of_job, ended_with_devices, gres_of_node
 from tessera.projection.recently_ended import ENDED_MAX, ENDED_SECONDS, RecentlyEnded
 from tessera_schemas.base import DIGEST_CHARACTERS
 from tessera_schemas.config import Queue, Quota
@@ -126,6 +127,7 @@ class Views:
         fields: dict[Field, None] = {(JOBS, job_id): None for job_id in jobs}
         fields |= {(JOBS, job_id): None for _, job_id in paused}  # their back-off is over
         fields |= {(JOBS, job_id): None for job_id in self._recent.update(jobs, state.ts)}
+        fields |= {(JOBS, job_id): None for job_id in ended_with_devices(state, message, self._recent)}
         fields |= {(NODES, name): None for name in nodes}
         fields |= {(REFUSED, work_id): None for work_id in refused_in(message)}
         for name in (*remembered, *nodes) if remembers else ():
@@ -134,11 +136,13 @@ class Views:
         if state.tree is not tree:
             fields[CONFIG, CONFIG] = None
             queues |= dict.fromkeys(tree.queues) | dict.fromkeys(self._queues())
-            if (state.tree.flavors, state.tree.tolerated) != (tree.flavors, tree.tolerated):
+            seen = state.tree.flavors, state.tree.tolerated, state.tree.gres
+            if seen != (tree.flavors, tree.tolerated, tree.gres):
                 fields |= {(NODES, name): None for name, _ in state.nodes.items()}
             # A run counts on the flavor that its nodes have now.
             fields |= {(JOBS, run.job_id): None for run in state.runs.values()}
-            if any(getattr(state.tree, name) != getattr(tree, name) for name in ("priorities", "knows_all", "money")):
+            shown = ("priorities", "knows_all", "money", "gres")
+            if any(getattr(state.tree, name) != getattr(tree, name) for name in shown):
                 fields |= {(JOBS, job_id): None for job_id in (*dict(state.jobs.items()), *self._recent)}
         return fields | {(QUEUES, name): None for name in queues}
 
@@ -214,6 +218,7 @@ class Views:
             after=job.after,
             time_limit_seconds=job.time_limit_seconds if job.number else 0,
             **self._sums(job),
+            **devices_of_job(self._state, job.gang.amount, job.gang),
         ).to_bytes()
 
     def _held_back(self, job: Job) -> Reason | None:
@@ -259,6 +264,7 @@ class Views:
             time_limit_seconds=job.time_limit_seconds,
             nodes=job.nodes,
             **self._sums(job),
+            **devices_of_job(self._state, job.amount),
             **self._held(f"{job.job_id}-{job.attempt}"),
         ).to_bytes()
 
@@ -363,6 +369,7 @@ class Views:
             devices=node.devices,
             devices_free=tuple((device, max(0, free)) for device, free in node.devices_free),
             device_classes=node.device_classes,
+            gres=gres_of_node(self._state, node),
             flavor=self._state.tree.flavor_of(node),
             others=_others(node.others),
             mig_instances=node.mig_instances,

@@ -9,8 +9,14 @@ from typer.testing import CliRunner
 from tessera.client.cli import app
 from tessera.client.commands.jobs import events
 from tessera.client.commands.shard.views import job_facts
-from tessera.client.commands.slurm_words.accounting import ACCOUNTED, node_lines
-from tessera.client.commands.slurm_words.squeue import queue_columns, start_columns, tasks_to_come
+from tessera.client.commands.slurm_words.accounting import ACCOUNTED, node_lines, partition_lines
+from tessera.client.commands.slurm_words.squeue import (
+    NODE_LETTERS,
+    partitions,
+    queue_columns,
+    start_columns,
+    tasks_to_come,
+)
 from tessera.client.outcomes import Failure
 from tessera.client.slurm import values
 from tessera.client.slurm.listing import fields, queue_fields
@@ -18,9 +24,9 @@ from tessera.client.slurm.listing.job_record import job_lines
 from tessera.client.views.rendering import COLUMNS, Output, show, table
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.reasons import PublicReason
-from tessera_schemas.views import ArrayView, JobView, LineStart, NodeView
+from tessera_schemas.views import ArrayView, JobView, LineStart, NodeView, QueueView
 from tessera_schemas.work.arrays import Dependency
-from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.placement import DrawnDevice, Placement
 
 NOW = 1_760_000_000_000
 ARRAY, TASK = "a" * 20, "a" * 16 + "222b"
@@ -138,7 +144,7 @@ def test_scontrol_shows_a_job_and_a_node_in_full() -> None:
     assert "\n   SubmitTime=2025-10-09T" in lines
     assert " TimeLimit=UNLIMITED " in lines
     node = NodeView(name="gpu-1", pool="default", ready=True, gpus=8, gpu_free=(1000,) * 6 + (0, 0), drain_why="fans")
-    assert "GresUsed=2\n   Reason=fans" in node_lines(node)
+    assert "Gres=gpu:8 GresUsed=gpu:2\n   Reason=fans" in node_lines(node)
 
 
 def test_get_shows_the_tasks_of_an_array_and_what_a_job_waits_for() -> None:
@@ -263,3 +269,68 @@ def test_squeue_start_refuses_a_form_that_has_no_place_for_starts() -> None:
     found = CliRunner().invoke(app, ["squeue", "--start", "--json"])
     assert found.exit_code == 2
     assert "squeue --start: a table with columns of its own" in found.output
+
+
+def with_devices(phase: str = "running", drawn: bool = True) -> JobView:
+    """A job of two pods, each with a GPU of a driver and two cards of a class that the configuration calls `nic`."""
+    devices = (
+        DrawnDevice("gpu", "gpu", "gpu.example.com", "gpu-1", "gpu-0"),
+        DrawnDevice("net", "card", "nic.example.com", "gpu-1", "nic-0"),
+        DrawnDevice("net", "card", "nic.example.com", "gpu-1", "nic-1"),
+        DrawnDevice("net", "card", "nic.example.com", "gpu-1", "nic-9", admin=True),
+    )
+    places = tuple(Placement(rank, "worker", "gpu-1", drawn=devices) for rank in (0, 1))
+    return view(
+        phase,
+        pods=2,
+        gpu_milli=2000,
+        held_gpu_milli=2000 if drawn else 0,
+        held_pods=2 if drawn else 0,
+        placements=places if drawn else (),
+        device_classes=(("gpus", 2), ("net", 6)),
+        claimed=(("worker", "gpu", "gpu", "gpus"), ("worker", "net", "card", "net")),
+        gres=(("gpus", "gpu:h100"), ("net", "nic")),
+    )
+
+
+def test_devices_are_shown_as_generic_resources_and_gpus_among_them_once() -> None:
+    running, waiting = with_devices(), with_devices("queued", drawn=False)
+    assert fields.tres_of(running).endswith(",node=1,gres/gpu=2,gres/nic=4")
+    assert fields.FIELDS["AllocTRES"](running, NOW).endswith("gres/gpu=2,gres/nic=4")
+    assert fields.tres_of(waiting).endswith(",node=2,gres/gpu=2,gres/nic=6")
+    assert fields.FIELDS["ReqTRES"](running, NOW).endswith("gres/gpu=2,gres/nic=6")
+    assert queue_fields.rows_as("%b", NOW)(waiting) == "gres/gpu:1,gres/nic:3"
+    assert "TresPerNode=gres/gpu:1,gres/nic:3" in job_lines(waiting, NOW)
+    assert fields.tres_of(waiting.model_copy(update={"gres": ()})).endswith("gres/gpu=2,gres/gpus=2,gres/net=6")
+
+
+def test_a_node_shows_its_devices_as_generic_resources() -> None:
+    uses = (("gpus", 8, 2, 0), ("net", 4, 3, 1))
+    node = NodeView(
+        name="gpu-1",
+        pool="default",
+        ready=True,
+        gpus=8,
+        gpu_model="h100",
+        gpu_free=(1000,) * 6 + (0, 0),
+        device_classes=uses,
+        gres=(("gpus", "gpu"), ("net", "nic")),
+    )
+    assert "Gres=gpu:h100:8,nic:4 GresUsed=gpu:h100:2,nic:3" in node_lines(node)
+    plain = NodeView(name="cpu-1", pool="default", ready=True)
+    assert "Gres=(null) GresUsed=(null)" in node_lines(plain)
+    rows = partitions([QueueView(name="research", pool="default")], [node, plain], by_gres=True)
+    line = queue_fields.line_of("%P %D %G %N", {letter: value for letter, (_, value) in NODE_LETTERS.items()})
+    assert [line(row) for row in rows] == ["research 1 (null) cpu-1", "research 1 gpu:h100:8,nic:4 gpu-1"]
+    assert "TRES=cpu=0,node=1,gres/gpu=8,gres/nic=4" in partition_lines(rows[1:], [node, plain])
+
+
+def test_get_says_which_devices_each_pod_has_and_of_which_class() -> None:
+    facts = [told for told in job_facts(with_devices(), NOW) if "devices" in told[0] or "pod" in told[1]]
+    ids = "nic.example.com/gpu-1/nic-0, nic.example.com/gpu-1/nic-1, nic.example.com/gpu-1/nic-9 (admin)"
+    assert facts == [
+        ("devices", "2 of gpus, 4 of net"),
+        ("", f"pod 0: gpus: gpu.example.com/gpu-1/gpu-0; net: {ids}"),
+        ("", f"pod 1: gpus: gpu.example.com/gpu-1/gpu-0; net: {ids}"),
+    ]
+    assert ("devices", "2 of gpus, 6 of net") in job_facts(with_devices("queued", drawn=False), NOW)

@@ -18,6 +18,7 @@ from tessera.kernel.redis.views_digest import views_digest
 from tessera.projection.views import Views, all_views
 from tessera.scheduler import decide
 from tessera.testkit.sim.planner import plan_for
+from tessera_schemas.cluster.device_claims import GresClass
 from tessera_schemas.config import Config, ConfigBody, Flavor, PriorityClass, Queue, Quota
 from tessera_schemas.facts import (
     CancelRequested,
@@ -52,6 +53,7 @@ from tests.builders import (
 )
 from tests.ledgers import Committed
 from tests.published_devices import (
+    DRIVER,
     claim,
     claiming,
     class_seen,
@@ -445,3 +447,28 @@ def test_what_becomes_known_of_devices_is_in_the_views_of_their_nodes_and_of_the
         assert followed.rows == rebuilt(followed.shard.state)
     assert followed.view("nodes", "node-1").device_classes == (("net", 4, 0, 0),)
     assert ("nodes", "node-2") not in followed.touched
+
+
+def test_views_name_the_classes_of_a_job_s_requests_and_their_generic_resources() -> None:
+    layout = gpus_with_nics(4)
+    ledger = Committed().begin(layout_seen(layout), offering("node-0", layout, 4), class_seen("net", "nic"))
+    ledger.commit(selected(layout, 0xF0, "nic"))
+    for key in ("k1", "k2"):
+        ledger.commit(admitted(key, job_spec(claiming(claim("card", 2, "net"), claim("any", 1, DRIVER)))))
+    followed = Followed().fold(ledger.stored)
+    job = followed.view("jobs", admitted("k1").job_id)
+    assert job.device_classes == ((DRIVER, 1), ("net", 2))
+    assert job.claimed == (("worker", "card", "devices", "net"), ("worker", "any", "devices", DRIVER))
+    assert job.gres == ((DRIVER, DRIVER), ("net", "net"))
+    ledger.commit(class_seen())
+    ledger.commit(CancelRequested(kind="cancel_requested", job_id=admitted("k2").job_id))
+    tabled = config_body(gres=(GresClass(name="nic", device_class="net"),))
+    ledger.commit(config_proposed(tabled, ledger.state.config.version))
+    ledger.commit(class_seen(gone=True))
+    for data in ledger.stored[followed.shard.state.n :]:
+        followed.fold([data])
+        assert followed.rows == rebuilt(followed.shard.state)
+        if followed.shard.state.device_classes.get(DRIVER) is not None:
+            assert dict(followed.view("jobs", admitted("k1").job_id).gres)[DRIVER] == "gpu"
+    assert dict(followed.view("jobs", admitted("k2").job_id).gres)["net"] == "nic"
+    assert dict(followed.view("nodes", "node-0").gres) == {"net": "nic"}

@@ -96,14 +96,19 @@ def counted_by_class(claims: tuple[ClaimNeed, ...]) -> DeviceCounts:
     return tuple(sorted((name, count) for name, count in found.items() if count))
 
 
-def drawn_by_class(claims: tuple[ClaimNeed, ...], drawn: tuple[DrawnDevice, ...]) -> DeviceCounts:
-    """Devices of each class that one pod got; without those that it looks after only (admin access)."""
-    classes = {
+def classes_of(claims: tuple[ClaimNeed, ...]) -> dict[tuple[str, str], str]:
+    """The class of each choice, by the names of its claim and of the request that a device answers."""
+    return {
         (claim.name, f"{request.name}/{choice.name}" if choice.name else request.name): choice.device_class
         for claim in claims
         for request in claim.requests
         for choice in request.choices
     }
+
+
+def drawn_by_class(claims: tuple[ClaimNeed, ...], drawn: tuple[DrawnDevice, ...]) -> DeviceCounts:
+    """Devices of each class that one pod got; without those that it looks after only (admin access)."""
+    classes = classes_of(claims)
     named = (classes.get((each.claim, each.request)) for each in drawn if not each.admin)
     return tuple(sorted(Counter(name for name in named if name is not None).items()))
 

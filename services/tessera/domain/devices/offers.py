@@ -175,6 +175,11 @@ class Offer:
         return {CLASS_PREFIX + name: name for name in names} | {what: name for what, name in said.items() if what}
 
     @cached_property
+    def gpu_bits(self) -> int:
+        """One bit for each device that is a GPU, or a part of one."""
+        return sum(1 << at for at, device in enumerate(self.devices) if device.gpu is not None)
+
+    @cached_property
     def index_of(self) -> Mapping[tuple[str, str, str], int]:
         """The place of each device, by driver, pool ("" where it is called as its node) and name."""
         return {(device.driver, device.pool, device.name): at for at, device in enumerate(self.devices)}

@@ -87,9 +87,13 @@ function suggestions(job, why) {
 
 function pods(job) {
   if (!job.placements.length) return [];
-  const heads = [["Rank", "n"], ["Role"], ["Node"], ["GPUs"], ["Pod"]];
+  const heads = [["Rank", "n"], ["Role"], ["Node"], ["Devices"], ["Pod"]];
   const device = (place) => `${place.devices.join(", ")}${place.mig ? " (MIG)" : place.gpu_milli < 1000 ? ` (${place.gpu_milli / 10} %)` : ""}`;
-  return [el("h2", {}, "Pods"), table(`Pods of attempt ${job.attempt}, and the GPUs of their nodes by number`, heads, job.placements.map((place) =>
-    row(heads, [String(place.rank), place.role, place.node, place.devices.length ? device(place) : "none",
+  const classes = new Map((job.claimed ?? []).map(([role, claim, request, name]) => [[role, claim, request].join(" "), name]));
+  const drawn = (place) => (place.drawn ?? []).map((each) =>
+    `${classes.get([place.role, each.claim, each.request].join(" ")) ?? each.request}: ${each.driver}/${each.pool}/${each.device}${each.admin ? " (admin)" : ""}`);
+  const shown = (place) => [...place.devices.length ? [device(place)] : [], ...drawn(place)].join(", ") || "none";
+  return [el("h2", {}, "Pods"), table(`Pods of attempt ${job.attempt}, their GPUs by number, and devices by class`, heads, job.placements.map((place) =>
+    row(heads, [String(place.rank), place.role, place.node, shown(place),
       job.owner ? `made by ${job.owner}` : `${job.job_id}-${job.attempt}-${place.rank}`])))];
 }

@@ -1,6 +1,6 @@
 """`ls`, `get` and `nodes`: what the shared views hold."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -24,6 +24,8 @@ from tessera_schemas.views import ArrayView, JobView, LineStart, NodeView, Other
 
 Starts = Mapping[str, LineStart]
 LIMIT = 200
+PODS_SHOWN = 16
+"""Pods of a job of which `get` shows the devices."""
 
 
 @command
@@ -205,6 +207,8 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("why", job.reason.sentence() if job.reason is not None else ""),
         ("gpus", "" if job.array else _now(format_milli(job.gpu_milli_now), format_milli(job.gpu_milli))),
         ("pods", "" if job.array else _now(str(job.pods_now), str(job.pods))),
+        ("devices", ", ".join(f"{count} of {name}" for name, count in job.devices_now.items())),
+        *(("", told) for told in drawn_lines(job)),
         ("priority", "" if job.phase in ENDED else str(job.priority)),
         ("attempt", str(job.attempt) if job.attempt else ""),
         ("restarts", _restarts_of(job)),
@@ -223,6 +227,20 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("key", job.key),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def drawn_lines(job: JobView) -> Iterator[str]:
+    """Of each pod the devices that were drawn for it, by class; those that it only looks after (admin) are named so."""
+    classes = {tuple(names): name for *names, name in job.claimed}
+    places = [place for place in job.placements if place.drawn]
+    for place in places[:PODS_SHOWN]:
+        found = dict[str, list[str]]()
+        for device in place.drawn:
+            of = classes.get((place.role, device.claim, device.request), device.request)
+            found.setdefault(of, []).append(f"{device.id} (admin)" if device.admin else device.id)
+        yield f"pod {place.rank}: " + "; ".join(f"{of}: {', '.join(ids)}" for of, ids in sorted(found.items()))
+    if len(places) > PODS_SHOWN:
+        yield f"and {len(places) - PODS_SHOWN} more pods: -o json"
 
 
 def _waited_of(job: JobView, now_ms: int) -> str:

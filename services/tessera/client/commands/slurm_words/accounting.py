@@ -1,6 +1,7 @@
 """`sacct` and `scontrol`: jobs, nodes and queues in full, in Slurm's words."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby
@@ -16,6 +17,7 @@ from tessera.client.commands.slurm_words.squeue import (
     JobLists,
     Partition,
     check_clusters,
+    gres_of_node,
     list_of,
     node_state,
     partitions,
@@ -306,12 +308,11 @@ async def _jobs_shown(views: ShardViews, name: str) -> list[JobView]:
 
 def node_lines(node: NodeView) -> str:
     """State, size and use of a node."""
-    free = sum(node.gpu_free)
     return (
         f"NodeName={node.name} State={node_state(node).upper()} Partition={node.pool}\n"
         f"   CPUTot={node.cpu_milli / 1000:g} CPUAlloc={(node.cpu_milli - node.cpu_free_milli) / 1000:g} "
         f"RealMemory={node.memory_bytes >> 20} FreeMem={node.memory_free_bytes >> 20}\n"
-        f"   Gres=gpu:{node.gpu_model or 'any'}:{node.gpus} GresUsed={node.gpus - free / 1000:g}"
+        f"   Gres={gres_of_node(node)} GresUsed={gres_of_node(node, used=True)}"
         + (f"\n   Reason={node.drain_why}" if node.drain_why else "")
     )
 
@@ -320,7 +321,11 @@ def partition_lines(rows: Sequence[Partition], nodes: Sequence[NodeView]) -> str
     """A queue in Slurm's order and with Slurm's names, from its rows by state of nodes."""
     names = [name for row in rows for name in row.nodes]
     cpus = sum(node.cpu_milli for node in nodes if node.name in names) // 1000
-    gpus = sum(node.gpus for node in nodes if node.name in names)
+    there = [node for node in nodes if node.name in names]
+    gpus, devices = sum(node.gpus for node in there), Counter[str]()
+    for node in there:
+        devices.update(words.gres_of({name: count for name, count, *_ in node.device_classes}, node.gres))
+    more = "".join(f",gres/{name}={count}" for name, count in sorted(devices.items()))
     queue = rows[0]
     longest = "UNLIMITED" if queue.time_limit == "infinite" else queue.time_limit
     lines = [
@@ -331,6 +336,6 @@ def partition_lines(rows: Sequence[Partition], nodes: Sequence[NodeView]) -> str
         f"Nodes={words.node_list(names)}",
         f"State={'UP' if queue.up else 'DOWN'} TotalCPUs={cpus} TotalNodes={len(names)}",
         "DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED",
-        f"TRES=cpu={cpus},node={len(names)}" + (f",gres/gpu={gpus}" if gpus else ""),
+        f"TRES=cpu={cpus},node={len(names)}" + (f",gres/gpu={gpus}" if gpus else "") + more,
     ]
     return "\n   ".join(lines) + "\n"

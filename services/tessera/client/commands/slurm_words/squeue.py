@@ -243,7 +243,8 @@ async def sinfo(
 ) -> None:
     """List the nodes of each queue by state, with Slurm's columns."""
     views = at.views()
-    rows, as_of = partitions(await views.queues(), await views.nodes()), await views.as_of()
+    by_gres = re.search(r"%\.?[0-9]*G", output) is not None
+    rows, as_of = partitions(await views.queues(), await views.nodes(), by_gres), await views.as_of()
     wanted = None if partition is None else set(partition.split(","))
     rows = [row for row in rows if wanted is None or row.queue in wanted]
     if by_node:
@@ -267,6 +268,7 @@ class Partition:
     state: str
     nodes: tuple[str, ...]
     time_limit: str = "infinite"
+    gres: str = "(null)"
 
     @property
     def marked(self) -> str:
@@ -274,21 +276,31 @@ class Partition:
         return f"{self.queue}*" if self.queue == DEFAULT_QUEUE else self.queue
 
 
-def partitions(queues: Sequence[QueueView], nodes: Sequence[NodeView]) -> list[Partition]:
-    """One row for each leaf queue and state of its pool's nodes."""
+def partitions(queues: Sequence[QueueView], nodes: Sequence[NodeView], by_gres: bool = False) -> list[Partition]:
+    """One row for each leaf queue and state of its pool's nodes, with `by_gres` for each of their sets of devices."""
     rows = []
     for queue in sorted(queues, key=lambda queue: queue.name):
         if queue.inner or queue.removed:
             continue
-        by_state: dict[str, list[str]] = {}
+        by_state: dict[tuple[str, str], list[str]] = {}
         for node in nodes:
             if node.pool == queue.pool and not node.gone:
-                by_state.setdefault(node_state(node), []).append(node.name)
+                by_state.setdefault((node_state(node), gres_of_node(node) if by_gres else ""), []).append(node.name)
         up, longest = queue.stop_policy == "none", queue.time_limit_max_seconds
         limit = words.elapsed(longest * 1000) if longest else "infinite"
-        there = {state: tuple(names) for state, names in sorted(by_state.items())} or {"n/a": ()}
-        rows += [Partition(queue.name, up, state, names, limit) for state, names in there.items()]
+        there = sorted(by_state.items()) or [(("n/a", "(null)"), [])]
+        rows += [Partition(queue.name, up, state, tuple(names), limit, gres) for (state, gres), names in there]
     return rows
+
+
+def gres_of_node(node: NodeView, used: bool = False) -> str:
+    """GPUs and further devices of a node as Slurm writes generic resources, all of them or those in use."""
+    gpus = (node.gpus - sum(node.gpu_free) / 1000) if used else node.gpus
+    kind = ":".join(filter(None, ("gpu", node.gpu_model)))
+    devices = {name: taken if used else count for name, count, taken, _ in node.device_classes}
+    said = [f"{kind}:{gpus:g}"] if node.gpus else []
+    said += [f"{name}:{count}" for name, count in words.gres_of(devices, node.gres).items()]
+    return ",".join(said) or "(null)"
 
 
 def node_state(node: NodeView) -> str:
@@ -356,6 +368,7 @@ NODE_LETTERS: dict[str, tuple[str, Callable[[Partition], str]]] = {
     "t": ("STATE", lambda row: row.state),
     "T": ("STATE", lambda row: LONG_STATES.get(row.state, row.state)),
     "N": ("NODELIST", lambda row: words.node_list(row.nodes)),
+    "G": ("GRES", lambda row: row.gres),
     "n": ("HOSTNAMES", lambda row: ",".join(row.nodes)),
 }
 """The letters of `sinfo -o`: title and value."""

@@ -133,9 +133,11 @@ def gpu_hours(job: JobView, now_ms: int) -> str:
 
 def tres_of(job: JobView) -> str:
     """
-    Resources that the job asks for, of one with a run what that holds, as Slurm counts them: CPUs, memory, nodes, GPUs.
+    Resources that the job asks for, of one with a run what that holds, as Slurm counts them: CPUs, memory, nodes, GPUs
+    and further generic resources.
     """
     gpus = f",gres/gpu={gpus_of(job)}" if job.as_task.gpu_milli_now else ""
+    gpus += "".join(f",gres/{name}={count}" for name, count in words.gres_of(job.devices_now, job.gres).items())
     memory = f"mem={memory_of(job)}," if job.as_task.memory_bytes else ""
     return f"cpu={cpus_of(job)},{memory}node={nodes_count(job)}{gpus}"
 
@@ -241,9 +243,11 @@ def _last_ms(job: JobView) -> int:
 
 
 def per_node_of(job: JobView) -> str:
-    """The GPUs of a node, as a pod counts for one."""
+    """The GPUs and further generic resources of a node, as a pod counts for one."""
     gpu_milli = job.as_task.gpu_milli
-    return f"gres/gpu:{gpu_milli / 1000 / job.pods:g}" if gpu_milli else "N/A"
+    gpus = {"gpu": gpu_milli / 1000} if gpu_milli else {}
+    asked = gpus | words.gres_of(dict(job.device_classes), job.gres)
+    return ",".join(f"gres/{name}:{count / job.pods:g}" for name, count in asked.items()) or "N/A"
 
 
 FIELDS: Mapping[str, FieldValue] = {

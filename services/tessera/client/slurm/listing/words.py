@@ -170,3 +170,13 @@ def submitter() -> str:
     except (KeyError, OSError):  # a container whose user has no name
         return ""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:63].rstrip("._-")
+
+
+def gres_of(classes: Mapping[str, int], names: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """Devices of classes by generic resource, in order, but for GPUs: these are counted as such."""
+    word, found = dict(names), dict[str, int]()
+    for device_class, count in classes.items():
+        name = word.get(device_class, device_class)
+        if name.partition(":")[0] != "gpu":
+            found[name] = found.get(name, 0) + count
+    return dict(sorted(found.items()))
