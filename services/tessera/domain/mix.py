@@ -21,7 +21,9 @@ from dataclasses import dataclass
 
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed
 from tessera.domain.storing.fast import replace
+from tessera.domain.storing.later import later
 from tessera.domain.table import Table
+from tessera_schemas.cluster.labels import GPU_RESOURCE
 
 PODS_COUNTED = 8
 KINDS_MAX = 512
@@ -59,19 +61,27 @@ PRESUMED_BOUND = ((1000, 30, 20), (1000, 90, 50), (500, 60, 30))
 
 @dataclass(frozen=True, slots=True, order=True)
 class MixKind:
-    """A kind of pod in the mix: `gpu_milli` of each of `gpus` devices, of any of `models` (none: of any)."""
+    """
+    A kind of pod in the mix: `gpu_milli` of each of `gpus` devices, of any of `models` (none: of any).
+
+    `gpu_resource` is the resource that the pod names for them, "" for none: those of a named model, else the pool's.
+    """
 
     cpu_milli: int
     gpu_milli: int
     gpus: int
     models: tuple[str, ...] = ()
+    gpu_resource: str = later("")
 
 
 def kind_of(need: Need) -> MixKind:
     """A share counts as one GPU of so many thousandths."""
+    # Users' pods that name no resource are of NVIDIA's; they count as jobs that name none, which they mostly are alike.
     if need.gpus:
-        return MixKind(need.cpu_milli, WHOLE_GPU, need.gpus, need.gpu_models)
-    return MixKind(need.cpu_milli, need.gpu_milli, int(need.gpu_milli > 0), need.gpu_models if need.gpu_milli else ())
+        return MixKind(need.cpu_milli, WHOLE_GPU, need.gpus, need.gpu_models, need.gpu_resource)
+    if not need.gpu_milli:
+        return MixKind(need.cpu_milli, 0, 0)
+    return MixKind(need.cpu_milli, need.gpu_milli, 1, need.gpu_models, need.gpu_resource)
 
 
 WeightedKinds = tuple[tuple[MixKind, int], ...]
@@ -122,6 +132,7 @@ def see(seen: Table[Seen], mixes: Table[Mix], nodes: Table[Node], pool: str, rol
 
 def _count(seen: Table[Seen], mixes: Table[Mix], pool: str, kind: MixKind, times: int) -> None:
     key = f"{pool}/{kind.cpu_milli}/{kind.gpu_milli}/{kind.gpus}/{'|'.join(kind.models)}"
+    key += f"/{kind.gpu_resource}" if kind.gpu_resource else ""
     mix, row = mixes.get(pool) or Mix(pool), seen.get(key)
     kinds = mix.kinds + (row is None)
     if row is None and mix.kinds >= KINDS_MAX:
@@ -142,7 +153,8 @@ def _settle(seen: Table[Seen], mixes: Table[Mix], nodes: Table[Node], mix: Mix) 
     rows = sorted((row for row in seen.values() if row.pool == mix.pool), key=lambda row: row.key)
     there = [node for node in nodes.values() if node.pool == mix.pool and not node.gone]
     counts = {row.kind: row.count for row in rows}
-    known = tuple(weights(counts, mix.arrivals, cpu_per_gpu(there), models_of(there)).items())
+    per_gpu, models, resources = cpu_per_gpu(there), models_of(there), other_resources(there)
+    known = tuple(weights(counts, mix.arrivals, per_gpu, models, resources).items())
     arrivals, kinds = mix.arrivals, mix.kinds
     if arrivals >= ARRIVALS_MAX:
         arrivals //= 2
@@ -183,15 +195,20 @@ def in_full(kind: MixKind) -> int:
     return kind.gpus * kind.gpu_milli * 1000
 
 
-def weights(counts: Mapping[MixKind, int], arrivals: int, per_gpu: int, models: Sequence[str]) -> dict[MixKind, int]:
+def weights(
+    counts: Mapping[MixKind, int], arrivals: int, per_gpu: int, models: Sequence[str], resources: Sequence[str] = ()
+) -> dict[MixKind, int]:
     """
     Weight of each kind, in the kinds' order: observed counts, and presumed ones until these have faded.
 
-    Args: thousandths of a CPU `per_gpu`, and the GPU `models`, of the pool's nodes.
+    Args: thousandths of a CPU `per_gpu`, the GPU `models`, and the `resources` of GPUs beside those that jobs get which
+    name none, of the pool's nodes.
     """
     mixed = Counter({kind: count * WEIGHT for kind, count in counts.items()})
     for kind, weight in presumed(per_gpu, max(0, FADES_OVER - arrivals)):
-        mixed[kind] += weight
+        # Of a vendor whose GPUs nobody has asked for yet the same is presumed as of the pool's own.
+        for resource in ("", *resources):
+            mixed[replace(kind, gpu_resource=resource) if resource and kind.gpus else kind] += weight
     for kind, weight in presumed_bound(per_gpu, models, max(0, BOUND_FADES_OVER - arrivals)):
         mixed[kind] += weight
     return {kind: weight for kind, weight in sorted(mixed.items()) if weight}
@@ -211,6 +228,11 @@ def presumed_bound(per_gpu: int, models: Sequence[str], left: int = BOUND_FADES_
         for milli, cpu_percent, of_hundred in PRESUMED_BOUND:
             kind = MixKind(per_gpu * cpu_percent // 100, milli, 1, (model,))
             yield kind, weight * of_hundred // (100 * len(models))
+
+
+def other_resources(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Resources of GPUs that a pod gets only where it names them, or a model, in the order of their names."""
+    return tuple(sorted({node.gpu_resource or GPU_RESOURCE for node in nodes if node.gpus and not node.gpu_default}))
 
 
 def models_of(nodes: Iterable[Node]) -> tuple[str, ...]:

@@ -26,6 +26,8 @@ from tessera_schemas.reasons import Reason
 from tessera_schemas.work.placement import DrawnDevice, Placement
 
 WHOLE_GPU = GPU_MILLI
+GpuKind = tuple[str, str, str, bool]
+"""Model, device profile, resource, and whether jobs that name neither resource nor model get them."""
 NO_VALUE = "="
 """In a toleration of a need, whose "" stands for every value: the empty value alone. No taint can have it."""
 
@@ -296,6 +298,11 @@ class Node:
 
     zones: tuple[ZoneAmounts, ...] = later(())
     in_zones: tuple[ZoneAmounts, ...] = later(())
+
+    @property
+    def gpu_kind(self) -> GpuKind:
+        """All of its GPUs by which pods are told apart that may run on them; nodes with equal ones serve alike."""
+        return self.gpu_model, self.device_profile, self.gpu_resource, self.gpu_default
 
     @property
     def is_short(self) -> bool:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from tessera.domain.devices.resources import WHOLE_GPU, Node
+from tessera.domain.devices.resources import WHOLE_GPU, GpuKind, Node
 from tessera.domain.mix import Mix, MixKind, Seen
 from tessera.engine.scoring.workload import runs_on
 
@@ -68,10 +68,10 @@ def make_pricing_problem(
 
     Without `occupancy` the prices are those of the pool as if empty.
     """
-    by_model: dict[tuple[str, str], list[Node]] = {}
+    by_model: dict[GpuKind, list[Node]] = {}
     for node in nodes:
         if node.pool == mix.pool and node.gpus and not node.gone:
-            by_model.setdefault((node.gpu_model, node.device_profile), []).append(node)
+            by_model.setdefault(node.gpu_kind, []).append(node)
     asked = [kind for kind, _ in mix.known if kind.gpus]
     # Models that serve nothing of the mix have no price and would take numbers away from those that do: kinds name
     # models by the bits of one integer.

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from tessera.domain.mix import Mix, cpu_per_gpu, models_of, weights
+from tessera.domain.mix import Mix, cpu_per_gpu, models_of, other_resources, weights
 from tessera.domain.state import State
 from tessera.engine.scoring.fgd import FragmentationGradient
 from tessera.engine.scoring.price_aware import PriceAware
@@ -37,12 +37,14 @@ def find_scoring_policy(state: State, pool: str) -> ScoringPolicy:
 def _presumed(state: State, pool: str) -> Mix:
     """Before anybody came."""
     there = [node for node in state.nodes.values() if node.pool == pool and not node.gone]
-    return _general(cpu_per_gpu(there), models_of(there), max((node.cpu_milli for node in there), default=0))
+    largest = max((node.cpu_milli for node in there), default=0)
+    return _general(cpu_per_gpu(there), models_of(there), other_resources(there), largest)
 
 
 @lru_cache(maxsize=8)
-def _general(per_gpu: int, models: tuple[str, ...], largest_cpu_milli: int) -> Mix:
-    return Mix("", known=tuple(weights({}, 0, per_gpu, models).items()), largest_cpu_milli=largest_cpu_milli)
+def _general(per_gpu: int, models: tuple[str, ...], resources: tuple[str, ...], largest_cpu_milli: int) -> Mix:
+    known = tuple(weights({}, 0, per_gpu, models, resources).items())
+    return Mix("", known=known, largest_cpu_milli=largest_cpu_milli)
 
 
 def _made_of(policy: PlacementName, mix: Mix) -> ScoringPolicy:

@@ -10,7 +10,7 @@ Scores are millionths of a GPU. The weights were tuned in the lab, where the opt
 from collections.abc import Sequence
 from typing import Protocol
 
-from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
+from tessera.domain.devices.resources import WHOLE_GPU, GpuKind, Need, Node
 from tessera.domain.mix import USUAL_CPU_PER_GPU, Mix, WeightedKinds, in_full
 from tessera.engine.scoring.workload import PodWorkload, Usable
 from tessera.engine.scoring.worth import UNIT, Earned, Earnings, Steps, Worth, best_split
@@ -122,7 +122,7 @@ class PriceAware:
         priced = [(kind, price) for (kind, _), price in zip(mix.known, prices, strict=True)]
         self._workload, self._worth = PodWorkload(mix.known), Worth(priced, mix.largest_cpu_milli)
         self._cpu_per_gpu = usual_cpu(mix.known)
-        self._states: dict[tuple[str, str, tuple[int, ...]], DeviceState] = {}
+        self._states: dict[tuple[GpuKind, tuple[int, ...]], DeviceState] = {}
         self._judged = 0
 
     def score(self, need: Need, node: Node) -> int:
@@ -134,7 +134,7 @@ class PriceAware:
         return self._choice(need, node)[1] if need.gpu_milli else None
 
     def _choice(self, need: Need, node: Node) -> ScoredDevice:
-        state = self._states.get((node.gpu_model, node.device_profile, node.gpu_free)) or self._state(node)
+        state = self._states.get((node.gpu_kind, node.gpu_free)) or self._state(node)
         asked = node.cpu_free, need.cpu_milli, need.gpus, need.gpu_milli
         found = state.choices.get(asked)
         if found is None:
@@ -147,7 +147,7 @@ class PriceAware:
             self._states.clear()
             self._judged = 0
         made = DeviceState(node, self._worth.on(node), self._workload.on(node), self._workload.rank)
-        self._states[node.gpu_model, node.device_profile, node.gpu_free] = made
+        self._states[node.gpu_kind, node.gpu_free] = made
         return made
 
     def _judge(self, state: DeviceState, cpu_free: int, cpu_milli: int, gpus: int, milli: int) -> ScoredDevice:

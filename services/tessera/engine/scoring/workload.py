@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from operator import add
 
-from tessera.domain.devices.resources import WHOLE_GPU, Node
+from tessera.domain.devices.resources import WHOLE_GPU, GpuKind, Node
 from tessera.domain.mix import MixKind
 from tessera_schemas.cluster.devices import serves
 
@@ -57,7 +57,7 @@ class PodWorkload:
         self.cpus = sorted({kind.cpu_milli for kind, _ in self._kinds})
         self._shares = sorted({kind.gpu_milli for kind, _ in self._kinds if kind.gpus == 1})
         self.rank = [bisect_right(self._shares, left) for left in range(WHOLE_GPU + 1)]
-        self._by_nodes: dict[tuple[str, str], Usable] = {}
+        self._by_nodes: dict[GpuKind, Usable] = {}
 
     def cpu_rank(self, cpu_milli: int) -> int:
         """Number of different CPU requests of the kinds that so many thousandths of CPU are enough for."""
@@ -65,11 +65,11 @@ class PodWorkload:
 
     def on(self, node: Node) -> Usable:
         """The tables of nodes with such GPUs, made when first asked for."""
-        found = self._by_nodes.get((node.gpu_model, node.device_profile))
+        found = self._by_nodes.get(node.gpu_kind)
         if found is None:
             kinds = [(kind, weight) for kind, weight in self._kinds if runs_on(kind, node)]
             found = Usable(kinds, self.cpus, self._shares)
-            self._by_nodes[node.gpu_model, node.device_profile] = found
+            self._by_nodes[node.gpu_kind] = found
         return found
 
     def usable(self, node: Node, cpu: int, left: Sequence[int]) -> int:
@@ -90,6 +90,7 @@ class PodWorkload:
 
 
 def runs_on(kind: MixKind, node: Node) -> bool:
-    """Tells whether the node's model and device profile suit the kind."""
+    """Tells whether the node's GPUs, by model, device profile and resource, suit the kind."""
     served = serves(node.device_profile, "whole" if kind.gpu_milli == WHOLE_GPU else "share")
-    return served and (not kind.models or node.gpu_model in kind.models)
+    suits = not kind.models or node.gpu_model in kind.models
+    return served and suits and node.offers_gpus_of(kind.gpu_resource, kind.models)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
-from tessera.domain.devices.resources import WHOLE_GPU, Node
+from tessera.domain.devices.resources import WHOLE_GPU, GpuKind, Node
 from tessera.domain.mix import MixKind
 from tessera.engine.scoring.workload import runs_on
 
@@ -52,7 +52,7 @@ class Worth:
     def __init__(self, priced: Priced, largest_cpu_milli: int) -> None:
         self.step = step_of(largest_cpu_milli)
         self._priced = [(kind, price) for kind, price in priced if kind.gpus]
-        self._by_nodes: dict[tuple[str, str], Earnings] = {}
+        self._by_nodes: dict[GpuKind, Earnings] = {}
         self._by_kinds: dict[tuple[bool, ...], Earnings] = {}
 
     def level(self, cpu_milli: int) -> int:
@@ -61,13 +61,13 @@ class Worth:
 
     def on(self, node: Node) -> "Earnings":
         """Tables of the kinds that run on this node; nodes that run the same kinds share their tables."""
-        found = self._by_nodes.get((node.gpu_model, node.device_profile))
+        found = self._by_nodes.get(node.gpu_kind)
         if found is None:
             runs = tuple(runs_on(kind, node) for kind, _ in self._priced)
             if runs not in self._by_kinds:
                 kinds = [entry for entry, allowed in zip(self._priced, runs, strict=True) if allowed]
                 self._by_kinds[runs] = _earnings(tuple(_rounded(kind, price, self.step) for kind, price in kinds))
-            found = self._by_nodes[node.gpu_model, node.device_profile] = self._by_kinds[runs]
+            found = self._by_nodes[node.gpu_kind] = self._by_kinds[runs]
         return found
 
 
