@@ -25,12 +25,14 @@ _CLUSTER_WIDE = frozenset(
     {
         *("Namespace", "Node", "PriorityClass", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"),
         *("RuntimeClass", "StorageClass", "PersistentVolume", "DeviceClass", "ResourceSlice"),
+        "NodeResourceTopology",
         *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     }
 )
 _PLURALS = {
     **{kind: f"{kind.lower()}es" for kind in ("PriorityClass", "RuntimeClass", "StorageClass", "DeviceClass")},
     **{kind: f"{kind.lower()[:-1]}ies" for kind in ("NetworkPolicy", "ValidatingAdmissionPolicy")},
+    "NodeResourceTopology": "noderesourcetopologies",
 }  # what adding an s does not give
 
 

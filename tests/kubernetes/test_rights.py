@@ -40,7 +40,7 @@ RESOURCES = (
     *("resource.k8s.io/resourceclaims/binding", "resource.k8s.io/resourceclaims/driver"),
     *("resource.k8s.io/resourceclaimtemplates", "resource.k8s.io/resourceslices", "resource.k8s.io/deviceclasses"),
     *("ray.io/rayclusters", "scheduling.volcano.sh/podgroups", "kubeflow.org/pytorchjobs"),
-    "resource.k8s.io/devicetaintrules",
+    *("resource.k8s.io/devicetaintrules", "topology.node.k8s.io/noderesourcetopologies"),
     *("rbac.authorization.k8s.io/roles", "rbac.authorization.k8s.io/clusterroles"),
     *("rbac.authorization.k8s.io/rolebindings", "rbac.authorization.k8s.io/clusterrolebindings"),
     *("scheduling.k8s.io/priorityclasses", "certificates.k8s.io/certificatesigningrequests"),

@@ -85,11 +85,12 @@ CLAIM_READER = ClusterRole(
 )
 DEVICE_READER = ClusterRole(
     "tessera-device-reader",
-    "Devices that drivers publish (DRA), their classes, and claims on them with their templates.",
+    "Devices that drivers publish (DRA), their classes, and claims on them with their templates; NUMA zones of nodes.",
     (
         Rule(("resource.k8s.io",), ("resourceclaims",), READ_VERBS),
         Rule(("resource.k8s.io",), ("deviceclasses", "devicetaintrules", "resourceslices"), ("list", "watch")),
         Rule(("resource.k8s.io",), ("resourceclaimtemplates",), ("get",)),
+        Rule(("topology.node.k8s.io",), ("noderesourcetopologies",), ("list", "watch")),
     ),
 )
 CLAIM_BINDER = ClusterRole(

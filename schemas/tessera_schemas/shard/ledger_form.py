@@ -77,6 +77,8 @@ GPU_USE_FROM = 6
 """The format from which on runs and ended jobs know what was measured of the use of their GPUs."""
 PUBLISHED_DEVICES_FROM = 6
 """The format from which on nodes offer devices that drivers publish, which jobs claim."""
+NUMA_ZONES_FROM = 6
+"""The format from which on nodes have the NUMA zones within one of which their kubelets keep each pod."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Delta, Informer
-from tessera.kernel.ports import WatchEvent
+from tessera.kernel.ports import ApiError, WatchEvent
 from tessera_local.cluster.core import SimCluster
 from tessera_local.cluster.in_memory import MemoryCluster
 from tessera_local.cluster.objects.store import Options
@@ -265,3 +265,27 @@ async def test_closing_ends_the_watch(world: World):
         await world.informer.close()
     await world.settle()
     assert world.core.sizes()["readers"] == 0
+
+
+class Growing(MemoryCluster):
+    """A cluster that gets the kind later."""
+
+    has_kind = False
+
+    async def list(self, *asked: Any, **more: Any) -> Any:
+        if not self.has_kind:
+            raise ApiError(404, "NotFound", "the server has no such kind")
+        return await super().list(*asked, **more)
+
+
+async def test_a_kind_that_the_server_does_not_have_is_absent_until_it_has_it(world: World) -> None:
+    cluster = Growing(world.core, world.clock, "binder")
+    informer = Informer(cluster, "pods", world.clock)
+    assert await informer.next(timeout=1) == []
+    assert informer.is_absent
+    assert not informer.synced
+    cluster.has_kind = True
+    assert await informer.next() == []
+    assert informer.synced
+    assert not informer.is_absent
+    await informer.close()

@@ -17,6 +17,7 @@ from tessera.binder.decide.node_devices import (
     with_trouble,
 )
 from tessera.binder.devices.decide.gpus import NO_GPUS, NO_OFFER, PublishedGpus
+from tessera.binder.devices.decide.numa_zones import ZoneFacts
 from tessera_schemas.cluster.device_layouts import NodeOffer
 from tessera_schemas.cluster.device_vendors import GPU_RESOURCES, NVIDIA_SHARED, GpuResource, known_gpu_resources
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, NAMES_NO_CARDS
@@ -43,13 +44,13 @@ def node_seen(
     offer: NodeOffer = NO_OFFER,
     published: PublishedGpus = NO_GPUS,
     known: Collection[GpuResource] = (*GPU_RESOURCES, NVIDIA_SHARED),
+    zones: ZoneFacts = (),
 ) -> NodeSeen:
     """
     The fact; a node that cannot be read counts as not ready, so that nothing is placed on a guess.
 
-    `pools` are the configured ones, which may say who hands out the GPUs of their nodes, and which resource these are;
-    `known` are the resources that are GPUs. Where a driver publishes GPUs (`published`) and no device plugin offers
-    any, the driver does.
+    `pools` may say who hands out the GPUs of their nodes, and which resource these are; `known` are the resources that
+    are GPUs. Where a driver publishes GPUs (`published`) and no device plugin offers any, the driver does.
     """
     meta, status = node["metadata"], node.get("status", {})
     capacity = status.get("allocatable") or status.get("capacity") or {}
@@ -96,6 +97,7 @@ def node_seen(
             gpu_resource="" if kind is NVIDIA else kind.resource,
             gpu_default=found is None or kind.resource in _default_kinds(preferred),
             share_milli=gpus.share_milli,
+            zones=zones,
         )
     except (ValidationError, ValueError, KeyError) as error:
         return NodeSeen(kind="node_seen", name=meta["name"], ready=False, trouble=_unreadable(meta["name"], error))

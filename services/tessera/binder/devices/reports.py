@@ -17,6 +17,7 @@ from tessera.binder.devices.decide.gpus import NO_GPUS, PublishedGpus
 from tessera.binder.devices.decide.layouts import OfferedLayout
 from tessera.binder.devices.decide.selectors import BadSelector, check_selectors, takes, views_of
 from tessera.binder.devices.index import DeviceIndex, reduced_claim, reduced_rule, reduced_slice
+from tessera.binder.devices.numa_zones import ZonesByNode
 from tessera.domain.devices.offers import DeviceClass, selection_key
 from tessera.domain.entities import Job
 from tessera.domain.state import State
@@ -49,7 +50,7 @@ log = structlog.get_logger()
 
 class DeviceReports:
     """
-    Follows slices, classes, claims and taint rules. Names of nodes whose devices changed are told to `on_nodes`.
+    Follows slices, classes, claims, taint rules and zones. Names of nodes whose devices changed are told to `on_nodes`.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class DeviceReports:
         self._claims = absent(f"{API}/ResourceClaim", reduce=reduced_claim)
         self._rules = absent(f"{RULES_API}/DeviceTaintRule", reduce=reduced_rule)
         self.on_nodes: list[Any] = []
+        self.zones = ZonesByNode(cluster, clock, self._tell_nodes, who)
         self._told: dict[str, float] = {}
         self._wanted: dict[ClassSelectors, None] = {}
         self.worklist = Worklist(self._work, clock, at_once=1)
@@ -94,6 +96,7 @@ class DeviceReports:
             self._follow(self._rules, index.take_rules),
             self._follow_classes(),
             self._resync(resync_seconds),
+            self.zones.follow(),
             self.worklist.run(),
         ]
 
@@ -101,6 +104,7 @@ class DeviceReports:
         """Ends the watches."""
         for informer in (self._slices, self._classes, self._claims, self._rules):
             await informer.close()
+        await self.zones.close()
 
     async def on_ledger(self, entries: Iterable[Entry]) -> None:
         """Looks for selectors that jobs brought, and for layouts and classes that the ledger has now."""

@@ -8,6 +8,7 @@ import structlog
 from tessera.binder.decide.discovery import known_kinds
 from tessera.binder.decide.nodes import node_gone, node_seen
 from tessera.binder.devices.decide.gpus import PublishedGpus, known_gpus, known_offer
+from tessera.binder.devices.decide.numa_zones import ZoneFacts
 from tessera.binder.devices.reports import DeviceReports
 from tessera.binder.nodes.excess_use import DOUBT_SECONDS, SurplusByNode
 from tessera.binder.nodes.others import OthersByNode, with_more
@@ -25,7 +26,7 @@ from tessera_schemas.cluster.device_layouts import NodeOffer
 from tessera_schemas.cluster.device_vendors import GpuResource
 from tessera_schemas.config import Pool
 from tessera_schemas.facts import NodeSeen, Others
-from tessera_schemas.shard.ledger_form import SUMS_FROM
+from tessera_schemas.shard.ledger_form import NUMA_ZONES_FROM, SUMS_FROM
 
 log = structlog.get_logger()
 
@@ -50,12 +51,14 @@ class NodeSources:
     offer: NodeOffer
     published: PublishedGpus
     gpu_resources: tuple[GpuResource, ...]
+    zones: ZoneFacts
 
     def seen(self) -> NodeSeen:
         """The fact; a node without an object is gone."""
         if self.node is None:
             return node_gone(self.name)
-        return node_seen(self.node, self.others, self.pools, self.offer, self.published, self.gpu_resources)
+        devices = self.offer, self.published, self.gpu_resources
+        return node_seen(self.node, self.others, self.pools, *devices, self.zones)
 
     def agree(self) -> bool:
         """Tell whether the ledger's node is as the fact says."""
@@ -71,6 +74,7 @@ class NodeSources:
             and self.gpu_resources == before.gpu_resources
             and self.known is before.known
             and self.offer is before.offer
+            and self.zones == before.zones
         )
 
 
@@ -166,6 +170,7 @@ class NodeReports:
             known_offer(known) if offer is None else offer,
             known_gpus(known) if offer is None else self._devices.gpus(name),
             known_kinds(self._state),
+            self._devices.zones.of(name, known) if self._state.format >= NUMA_ZONES_FROM else (),
         )
 
     def _taken_on(self, name: str) -> Others:

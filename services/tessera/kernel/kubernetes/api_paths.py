@@ -19,8 +19,11 @@ def list_path(resource: str) -> str:
 
 
 def resource_of(kind: str) -> str:
-    """The name in paths of a kind such as `PyTorchJob`; all kinds that own pods form their plural like this."""
-    return f"{kind.lower()}es" if kind.endswith("s") else f"{kind.lower()}s"
+    """The name in paths of a kind such as `PyTorchJob`; all kinds that are read form their plural like this."""
+    name = kind.lower()
+    if name.endswith("y") and name[-2:-1] not in "aeiou":
+        return f"{name[:-1]}ies"
+    return f"{name}es" if name.endswith("s") else f"{name}s"
 
 
 def object_path(api_version: str, kind: str, namespace: str, name: str) -> str:

@@ -44,8 +44,8 @@ class Informer:
     """
     The copy as of the last batch handed out: `objects` by UID, `named` by name.
 
-    `synced` is False until the first list has been handed out whole. Of each object only what `reduce` makes of it is
-    kept, which has its name, UID and resourceVersion.
+    `synced` is False until the first list has been handed out whole; `is_absent` while the server has no such kind. Of
+    each object only what `reduce` makes of it is kept, which has its name, UID and resourceVersion.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Informer:
         self._cluster, self._kind, self._clock, self._reduce, self._who = cluster, kind, clock, reduce, who
         self._selectors = (label_selector, field_selector)
         self.objects: dict[str, Json] = {}
-        self.synced = False
+        self.synced = self.is_absent = False
         self._names: dict[str, str] = {}
         self._told: dict[str, list[str]] = {}
         self._read: deque[list[Json] | WatchEvent] = deque()  # a whole list, or one change
@@ -165,13 +165,14 @@ class Informer:
             except Transient:
                 await self._back_off()
             except ApiError as error:
-                self._version = ""
+                self._version, self.is_absent = "", error.status == 404
                 await self._back_off(error.retry_after_seconds, at_once=error.status == 410)
             else:
                 await self._back_off(at_once=True)  # servers end watches now and then
 
     async def _list(self) -> None:
         items, version = await self._cluster.list(self._kind, *self._selectors, self._readable)
+        self.is_absent = False
         self._put([item for item in items if item])
         self._version = version
 

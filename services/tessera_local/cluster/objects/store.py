@@ -36,6 +36,7 @@ KINDS = {
     "priorityclasses": ("scheduling.k8s.io/v1", "PriorityClass"),
     "resourceslices": ("resource.k8s.io/v1", "ResourceSlice"),
     "deviceclasses": ("resource.k8s.io/v1", "DeviceClass"),
+    "noderesourcetopologies": ("topology.node.k8s.io/v1alpha2", "NodeResourceTopology"),
     "resourceclaims": ("resource.k8s.io/v1", "ResourceClaim"),
     "podgroups": ("scheduling.x-k8s.io/v1alpha1", "PodGroup"),
     "podgroups.scheduling.k8s.io": ("scheduling.k8s.io/v1alpha2", "PodGroup"),
@@ -48,7 +49,7 @@ KINDS = {
 """By resource, with its group where several have one of that name: what can be held, and as which apiVersion."""
 WITHOUT_NAMESPACE = (
     *("nodes", "persistentvolumes", "priorityclasses", "storageclasses"),
-    *("resourceslices", "deviceclasses"),
+    *("resourceslices", "deviceclasses", "noderesourcetopologies"),
 )
 _SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
 
