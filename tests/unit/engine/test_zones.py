@@ -10,6 +10,7 @@ from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.placement.fits import count_bundles, fits, kind_of, placed_on
+from tessera_schemas.facts import Others
 from tessera_schemas.work.placement import Placement
 from tests.builders import GIB, node_seen
 
@@ -54,6 +55,10 @@ def holding(*pods: Need, on: Node | None = None) -> Node:
         pytest.param(need(2, 2), holding(need(3, 3), need(3, 3)), FitFailure.ZONES, id="one is left in each"),
         pytest.param(need(2, 2), holding(need(3, 3)), None, id="the other zone is free"),
         pytest.param(need(1, single_numa=True), node(), None, id="asked for, and kept"),
+        pytest.param(need(3), holding(need(3), on=node(others=Others(gpus=2))), FitFailure.ZONES, id="others have two"),
+        pytest.param(need(2, 2), holding(need(3), on=node(others=Others(gpus=2))), None, id="beside two of others"),
+        pytest.param(need(3, 3), node(others=Others(gpus=2, devices={NIC: 6})), FitFailure.DEVICES, id="few are left"),
+        pytest.param(need(2, 2), node(others=Others(gpus=2, devices={NIC: 6})), None, id="others in several zones"),
     ],
 )
 def test_a_pod_fits_where_one_zone_has_all_that_it_asks_for(pod: Need, there: Node, miss: FitFailure | None) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tessera.domain.devices.resources import Need, Node
 from tessera.domain.devices.zones import ZoneAmounts, counted_in_zones, free_in_zones, holds
+from tessera_schemas.cluster.labels import GPU_RESOURCE
 
 
 def count_in_zones(needs: Sequence[Need], node: Node, most: int) -> int:
@@ -14,7 +15,7 @@ def count_in_zones(needs: Sequence[Need], node: Node, most: int) -> int:
     Exact for bundles of one pod. Of a bundle of several each pod finds a zone for itself; which of them share one is
     left to the kubelet.
     """
-    pods, free = _pods_in_zones(needs, node), free_in_zones(node.zones, node.in_zones)
+    pods, free = _pods_in_zones(needs, node), _free_zones(node)
     if len(needs) > 1:
         return most if all(_is_held(pod, free) for pod in pods) else 0
     for pod in pods:
@@ -27,7 +28,7 @@ def describe_zones(needs: Sequence[Need], nodes: Iterable[Node]) -> str:
     """Words for nodes that have as much free as a pod of the bundle asks for, but in no single zone; "" without any."""
     found, small, most = Counter[ZoneAmounts](), Counter[ZoneAmounts](), dict[ZoneAmounts, tuple[int, list[int]]]()
     for node in nodes:
-        free = free_in_zones(node.zones, node.in_zones)
+        free = _free_zones(node)
         pod = next((pod for pod in _pods_in_zones(needs, node) if not _is_held(pod, free)), None)
         if pod is None:
             continue
@@ -43,6 +44,15 @@ def describe_zones(needs: Sequence[Need], nodes: Iterable[Node]) -> str:
     there = _listed([str(most[pod][1][at] // (1000 if pod[at][0] == "cpu" else 1)) for at in names])
     empty = f", on {small[pod]} of them not even when empty" if small[pod] else ""
     return f"no NUMA zone of {count} {'node' if count == 1 else 'nodes'} has {asked}; at most {there}{empty}"
+
+
+def _free_zones(node: Node) -> tuple[Mapping[str, int], ...]:
+    """Amounts left of each zone of the node."""
+    if not (node.gpu_others or node.others.devices):
+        return free_in_zones(node.zones, node.in_zones)
+    # Of pods of others no more is known than their sum: they are taken to be one pod, in the first zones that have it.
+    asked = ((node.gpu_resource or GPU_RESOURCE, len(node.gpu_others)), *node.others.devices)
+    return free_in_zones(node.zones, (*node.in_zones, counted_in_zones(asked, node.zones)))
 
 
 def _pods_in_zones(needs: Sequence[Need], node: Node) -> list[ZoneAmounts]:
