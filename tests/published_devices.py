@@ -4,7 +4,7 @@ from typing import Any
 
 from tessera_schemas.cluster.device_claims import DeviceChoice, DeviceClaim, DeviceRequest
 from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
-from tessera_schemas.cluster.device_layouts import DeviceLayout, DevicePool, NodeOffer, OfferedDevice
+from tessera_schemas.cluster.device_layouts import DeviceCapacity, DeviceLayout, DevicePool, NodeOffer, OfferedDevice
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import Role
 from tests.builders import node_seen, role
@@ -20,6 +20,16 @@ def whole_gpus(count: int) -> DeviceLayout:
     """GPUs of one driver, each a device."""
     devices = tuple(OfferedDevice(pool=0, name=f"gpu-{at}", gpu=at, gpu_milli=1000) for at in range(count))
     return DeviceLayout(pools=(DevicePool(driver=DRIVER),), devices=devices, kinds="00" * 32)
+
+
+def shared_gpus(count: int, driver: str = DRIVER) -> DeviceLayout:
+    """GPUs of which several claims may have tenths at a time."""
+    memory = {"memory": DeviceCapacity(value=10_000, default=1_000, least=1_000, step=1_000)}
+    at_once = tuple(
+        OfferedDevice(pool=0, name=f"gpu-{at}", gpu=at, gpu_milli=1000, is_shared=True, capacity=memory)
+        for at in range(count)
+    )
+    return DeviceLayout(pools=(DevicePool(driver=driver),), devices=at_once, kinds="33" * 32)
 
 
 def cut_gpus(count: int) -> DeviceLayout:

@@ -19,7 +19,7 @@ from tessera_schemas.base import INT_MAX, Count, JobName, Millis, Name, Positive
 from tessera_schemas.cluster import mig
 from tessera_schemas.cluster.device_claims import CLAIMS_MAX, SHARERS_MAX, DeviceClaim, GresName
 from tessera_schemas.cluster.device_vendors import ResourceNameOrNone
-from tessera_schemas.cluster.devices import Kind
+from tessera_schemas.cluster.devices import Isolation, Kind
 from tessera_schemas.cluster.resource_kinds import FURTHER, KINDS, CountedResources, is_device
 from tessera_schemas.work.arrays import DEPENDENCIES_MAX, Dependency, JobArray
 from tessera_schemas.work.pod_template import LabelKey as LabelKey
@@ -55,6 +55,13 @@ class Resources(CountedResources):
             "`gpu_models`, else the pool's, which is nvidia.com/gpu where the configuration says no other"
         ),
     ] = later("")
+    isolation: Annotated[
+        Isolation,
+        Field(
+            description="Least isolation of its GPUs from other pods: memory (limited), compute (memory and cores "
+            "limited), hardware (a GPU or an instance of its own)"
+        ),
+    ] = later("none")
     gpu_memory_bytes: Annotated[
         Count, Field(description="Least memory of each GPU in bytes; for a share of a GPU, of the share")
     ] = 0

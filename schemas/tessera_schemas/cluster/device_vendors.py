@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from tessera_schemas.base import Strict
+from tessera_schemas.cluster.devices import Isolation
 from tessera_schemas.cluster.labels import (
     GPU_COUNT_LABEL,
     GPU_MEMORY_LABEL,
@@ -143,6 +144,12 @@ GPU_DRIVERS: dict[str, GpuDriver] = {
     "gpu.example.com": GpuDriver(),
 }
 """By the name of the driver."""
+
+SHARED_BY_DRIVER: dict[str, Isolation] = {"hami-core-gpu.project-hami.io": "compute"}
+"""
+What drivers enforce between the claims that share one of their GPUs (consumable capacity); of GPUs of any other driver
+nothing is known to be. HAMi's driver puts its library before each program, which limits memory and cores.
+"""
 
 _NAMES_ONE = ("uuid", "guid", "serial", "serialnumber", "pcibusid", "pciaddr", "pciaddress", "mac", "macaddress")
 _ADDRESSES = frozenset({"ip", "ipv4", "ipv6", "address", "hostname", "nodename"})

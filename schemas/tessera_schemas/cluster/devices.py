@@ -43,6 +43,8 @@ SHARE_ISOLATION: dict[str, Isolation] = {"hami": "compute", "mps": "compute"}
 Of shares by device profile: HAMi's library and NVIDIA's MPS daemon limit memory and cores; under any other nothing is
 known to be enforced. An instance has hardware of its own.
 """
+ISOLATIONS: tuple[Isolation, ...] = "none", "memory", "compute", "hardware"
+"""From the least to the most."""
 
 GpuUuid = Annotated[str, StringConstraints(pattern=r"^GPU-[0-9A-Za-z-]{1,60}$")]
 GpuUuids = Annotated[
@@ -82,6 +84,16 @@ def steers_devices(name: str) -> bool:
     """
     upper = name.upper()
     return upper in STEERING or upper.startswith(STEERING_PREFIXES)
+
+
+def isolates(given: str, least: str) -> bool:
+    """Whether an isolation is at least the one that is asked for."""
+    return least == "none" or ISOLATIONS.index(given) >= ISOLATIONS.index(least)
+
+
+def isolation_of(profile: str, kind: Kind) -> Isolation:
+    """Isolation of devices of this kind on a node of this profile; a whole GPU has nobody else on it."""
+    return SHARE_ISOLATION.get(profile, "none") if kind == "share" else "hardware"
 
 
 def serves(profile: str, kind: Kind) -> bool:

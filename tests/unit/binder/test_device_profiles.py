@@ -112,6 +112,24 @@ async def test_a_replica_is_a_share_of_its_size_and_nobody_gets_it_as_a_whole_gp
         assert (reason.code, reason.numbers.get(number)) == (Code.NO_FIT, 1)
 
 
+async def test_a_job_gets_no_less_isolation_than_it_asks_for_and_hears_what_there_is(world: World) -> None:
+    has(world, "node-a", gpus=1, replicas=4, device_profile="time-slicing")
+    has(world, "node-b", gpus=1, device_profile="plugin")
+    await world.run(2)
+    waits = admitted("waits", requester(gpu_milli=250, isolation="memory"))
+    await world.commit(waits)
+    await world.run(5)
+    reason = world.job(waits.job_id).reason
+    assert reason is not None
+    assert (reason.code, reason.numbers["nodes_of_less_isolation"]) == (Code.NO_FIT, 2)
+    assert "isolation of shares: none (2 nodes)" in reason.detail
+    has(world, "node-c", gpus=1, replicas=4, device_profile="mps")
+    await world.run(15)
+    assert world.job(waits.job_id).phase == "running"
+    whole = await world.submit("whole", requester(gpus=1, isolation="hardware"))
+    assert [place.node for place in world.current(whole).places] == ["node-b"]
+
+
 async def test_instances_are_given_as_long_as_there_are_any_and_come_back(world: World) -> None:
     has(world, device_profile="mig", mig={"1g.10gb": 2}, gpu_memory="80Gi")
     await world.run(2)

@@ -66,6 +66,11 @@ CAUSES: dict[FitFailure, tuple[Need, Fields, Fields]] = {
         {"device_profile": "mps", "share_milli": 250},
         {"device_profile": "mps", "share_milli": 500, "gpus": 0},
     ),
+    FitFailure.ISOLATION: (
+        need(gpu_milli=250, isolation="memory"),
+        {"device_profile": "hami"},
+        {"device_profile": "plugin", "gpus": 0},
+    ),
     FitFailure.MIG_PROFILE: (need(mig_profile="3g.20gb"), CUT, {"mig_geometry": "", "gpus": 0}),
     FitFailure.UNKNOWN_CLAIMS: (claiming_need(selectors=("unheard-of",)), {}, {"offer": PUBLISHED}),
     FitFailure.CLAIMS: (claiming_need(), {"offer": PUBLISHED}, {"offer": NodeOffer()}),

@@ -82,6 +82,15 @@ MISSES = [
         FitFailure.DEVICE_PROFILE,
         id="cards that would have to be named to a container that others make",
     ),
+    pytest.param(
+        need(gpu_milli=500, isolation="memory"),
+        node(device_profile="plugin"),
+        FitFailure.ISOLATION,
+        id="nothing keeps the shares of a plugin of one's own apart",
+    ),
+    pytest.param(
+        need(gpu_milli=250, isolation="hardware"), REPLICAS, FitFailure.ISOLATION, id="no share has hardware of its own"
+    ),
     pytest.param(need(gpus=1), REPLICAS, FitFailure.DEVICE_PROFILE, id="a replica is no whole GPU"),
     pytest.param(need(gpu_milli=200), REPLICAS, FitFailure.SHARE_SIZE, id="nor a share of another size"),
     pytest.param(

@@ -7,6 +7,7 @@ import pytest
 
 from tessera.domain.storing.snapshot import dump, load
 from tessera.domain.storing.statehash import StateHash
+from tessera.engine.explain.explanation import explain
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.placement.gangs import place_gang
 from tessera_schemas.cluster.device_claims import DeviceClaim, DeviceRequest
@@ -23,6 +24,7 @@ from tests.published_devices import (
     layout_seen,
     offering,
     selected,
+    shared_gpus,
     whole_gpus,
 )
 from tests.rounds import Rounds, share
@@ -62,6 +64,33 @@ def test_a_gang_gets_nodes_and_devices_in_one_decision_and_no_device_twice() -> 
     assert {(d.claim, d.request, d.driver) for p in places for d in p.drawn} == {("gpu", "devices", DRIVER)}
     assert all(device.pool == place.node for place in places for device in place.drawn)
     assert sum(free(world, "node-0")) + sum(free(world, "node-1")) == 2000
+
+
+HAMI = "hami-core-gpu.project-hami.io"
+
+
+@pytest.mark.parametrize(
+    ("driver", "least", "isolation"),
+    [(DRIVER, "memory", ""), (HAMI, "hardware", ""), (HAMI, "compute", "compute"), (DRIVER, "none", "none")],
+    ids=["nothing is enforced", "no hardware of its own", "HAMi's library limits it", "nothing is asked for"],
+)
+def test_a_shared_gpu_is_drawn_only_where_its_driver_enforces_what_is_asked_for(
+    driver: str, least: str, isolation: str
+) -> None:
+    world = cluster(shared_gpus(2, driver), gpus=2)
+    asks = claiming(claim())
+    asked = asks.resources.model_copy(update={"isolation": least})
+    submit(world, "one", asks.model_copy(update={"resources": asked}))
+    assert len(drawn(world, "one")) == bool(isolation)
+    told = explain(world.state, world.job("one").job_id, world.state.ts)
+    assert told is not None
+    said = f"Isolation of its shares ({driver}): {isolation}." in told.sentences
+    assert said == bool(isolation)
+    if not isolation:
+        assert "2 shared with less isolation" in world.job("one").reason.detail
+        world.commit(layout_seen(FOUR), offering("node-1", FOUR, 4))
+        world.settle()
+        assert drawn(world, "one") == ["node-1:gpu-0"]
 
 
 def test_a_gang_that_lacks_one_device_gets_none_and_is_told_what_is_short() -> None:

@@ -17,6 +17,7 @@ from tests.published_devices import (
     cut_gpus,
     layout_seen,
     offering,
+    shared_gpus,
     whole_gpus,
 )
 from tests.rounds import Rounds, share
@@ -113,9 +114,10 @@ def test_a_job_waits_and_starts_once_a_class_answers_and_no_class_of_parts_does(
     world.commit(class_seen(extended_resource=GPU))
     world.settle()
     assert drawn(world, "one") == [(GPU, "gpu-0")]
-    parts = cluster(cut_gpus(2), gpus=2)
-    submit(parts, "one", role(gpus=1))
-    assert drawn(parts, "one") == []
+    for layout in (cut_gpus(2), shared_gpus(2)):
+        parts = cluster(layout, gpus=2)
+        submit(parts, "one", role(gpus=1))
+        assert drawn(parts, "one") == []
 
 
 def test_shares_and_instances_are_not_answered_by_a_class() -> None:

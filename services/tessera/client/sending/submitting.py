@@ -50,6 +50,7 @@ def spec_of_options(
     device: Sequence[str] = (),
     match: str | None = None,
     gpu_resource: str | None = None,
+    isolation: str | None = None,
 ) -> Json:
     """A job of one role, as a file would say it."""
     resources: Json = {} if cpu is None else {"cpu": cpu}
@@ -58,6 +59,7 @@ def spec_of_options(
     resources |= {"gpu_milli": gpu_milli} if gpu_milli else {}
     resources |= {"claims": claims_of(device, match)} if device or match else {}
     resources |= {"gpu_resource": gpu_resource} if gpu_resource else {}
+    resources |= {"isolation": isolation} if isolation else {}
     role: Json = {"name": "worker", "replicas": replicas, "resources": resources}
     role |= {"gpu_models": list(gpu_model)} if gpu_model else {}
     role |= {"tolerations": list(toleration)} if toleration else {}

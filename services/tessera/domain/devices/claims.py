@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tessera.domain.devices.amounts import DeviceCounts
 from tessera.domain.devices.offers import Offer
 from tessera.domain.storing.fast import fast_init, replace
+from tessera.domain.storing.later import later
 from tessera_schemas.cluster.device_claims import (
     DeviceChoice,
     DeviceClaim,
@@ -31,7 +32,7 @@ class ChoiceNeed:
 
     `gpu_milli` is the most of a GPU that any device which the ledger knows for it is, 0 while none is known: no node
     that is not known takes the pod. `most` is the most devices that any layout which the ledger knows has for it, where
-    every one is taken; 0 of a number.
+    every one is taken; 0 of a number. `isolation` is the least that shared GPUs have to have.
     """
 
     name: str
@@ -43,6 +44,7 @@ class ChoiceNeed:
     capacity: tuple[tuple[str, int], ...] = ()
     gpu_milli: int = 0
     most: int = 0
+    isolation: str = later("none")
 
     @property
     def counted(self) -> int:
@@ -149,12 +151,15 @@ def _most_gpu_milli(choice: ChoiceNeed, offer: Offer) -> int:
     return max(amounts, default=0) if choice.count else sum(amounts)
 
 
-def claim_needs(claims: tuple[DeviceClaim, ...]) -> tuple[ClaimNeed, ...]:
+def claim_needs(claims: tuple[DeviceClaim, ...], isolation: str = "none") -> tuple[ClaimNeed, ...]:
     """The claims of a spec for which devices are drawn, in its order; those that have devices already are left out."""
     return tuple(
         ClaimNeed(
             claim.name,
-            tuple(RequestNeed(request.name, tuple(map(_choice, request.choices))) for request in claim.requests),
+            tuple(
+                RequestNeed(request.name, tuple(_choice(choice, isolation) for choice in request.choices))
+                for request in claim.requests
+            ),
             tuple(map(_constraint, claim.constraints)),
             claim.shared_as,
         )
@@ -168,7 +173,7 @@ def _constraint(constraint: DeviceConstraint) -> ConstraintNeed:
     return ConstraintNeed(tuple(constraint.requests), attribute, bool(constraint.distinct))
 
 
-def _choice(choice: DeviceChoice) -> ChoiceNeed:
+def _choice(choice: DeviceChoice, isolation: str) -> ChoiceNeed:
     return ChoiceNeed(
         choice.name,
         choice.device_class,
@@ -177,6 +182,7 @@ def _choice(choice: DeviceChoice) -> ChoiceNeed:
         choice.admin,
         tuple(sorted(map(_toleration, choice.tolerations))),
         tuple(sorted(choice.capacity.items())),
+        isolation=isolation,
     )
 
 

@@ -14,6 +14,8 @@ from pydantic_core import core_schema
 
 from tessera.domain.storing.fast import fast_init
 from tessera_schemas.cluster.device_layouts import DeviceCapacity, DeviceLayout, selectors_digest
+from tessera_schemas.cluster.device_vendors import SHARED_BY_DRIVER
+from tessera_schemas.cluster.devices import Isolation
 from tessera_schemas.cluster.resource_kinds import CLASS_PREFIX
 
 ClassUse = tuple[str, int, int, int]
@@ -48,6 +50,16 @@ class Device:
     gpu: int | None
     gpu_milli: int
     beyond: bool = False
+
+    @property
+    def is_shared_gpu(self) -> bool:
+        """Whether several claims may have shares of it, and it is a GPU."""
+        return self.is_shared and (self.gpu is not None or self.driver in SHARED_BY_DRIVER)
+
+    @property
+    def isolation(self) -> Isolation:
+        """Isolation of its claims from each other, where it is a GPU; shares of other devices are not judged."""
+        return SHARED_BY_DRIVER.get(self.driver, "none") if self.is_shared_gpu else "hardware"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class Need:
     its gang no two are on one device. `claims` are on devices that drivers publish (DRA). `gpu_resource` names the
     resource of which its GPUs are, "" where the job does not. `shared_cpus`: no kubelet gives its CPUs to it alone.
     `single_numa`: it goes to nodes alone whose kubelet keeps a pod within one NUMA zone.
+    `isolation` is the least that keeps its GPUs from others.
     """
 
     cpu_milli: int
@@ -63,6 +64,7 @@ class Need:
     gpu_resource: str = later("")
     shared_cpus: bool = later(False)
     single_numa: bool = later(False)
+    isolation: str = later("none")
 
     def by_the_piece(self, gpu_resource: str) -> list[tuple[str, int]]:
         """
@@ -157,10 +159,11 @@ def role_need(role: Role, as_made: bool = False, zones: bool = True) -> RoleNeed
             asked.mig_profile,
             tuple(sorted(named.items())) if named else (),
             as_made,
-            claims=claim_needs(asked.claims) if asked.claims else (),
+            claims=claim_needs(asked.claims, asked.isolation) if asked.claims else (),
             gpu_resource=asked.gpu_resource,
             shared_cpus=zones and role.shares_cpus,
             single_numa=bool(asked.numa_policy),
+            isolation=asked.isolation,
         ),
         (topology.level, *topology.wider) if topology else (),
         bool(topology and topology.required),

@@ -35,6 +35,7 @@ class FitFailure(StrEnum):
     TAINT = "nodes_tainted"
     DEVICE_PROFILE = "nodes_of_other_device_profile"
     SHARE_SIZE = "nodes_of_other_share_size"
+    ISOLATION = "nodes_of_less_isolation"
     MIG_PROFILE = "nodes_without_mig_profile"
     UNKNOWN_CLAIMS = "nodes_whose_devices_are_being_looked_at"
     CLAIMS = "nodes_without_claimed_devices"
@@ -137,6 +138,7 @@ EVIDENCE: dict[FitFailure, FitEvidence] = {
     ),
     FitFailure.DEVICE_PROFILE: FitEvidence(True, "the profile under which the node had the most GPUs", _gpus),
     FitFailure.SHARE_SIZE: FitEvidence(True, "the size of shares when the node had the most GPUs", _gpus),
+    FitFailure.ISOLATION: FitEvidence(True, "the profile under which the node had the most GPUs", _gpus),
     FitFailure.MIG_PROFILE: FitEvidence(True, "the instances of the time when the node had the most GPUs", _gpus),
     FitFailure.UNKNOWN_CLAIMS: FitEvidence(False, "nothing: the binder is about to say", _nothing),
     FitFailure.CLAIMS: FitEvidence(False, "nothing: a driver may publish other devices", _nothing),

@@ -9,7 +9,7 @@ from tessera.domain.devices.resources import Need, Node
 from tessera.domain.storing.fast import replace
 from tessera.engine.claims.drawing import draw, free_devices
 from tessera.engine.claims.extended import claims_on
-from tessera.engine.claims.solving import TAINTED, TAKEN, UNFIT, Shortage
+from tessera.engine.claims.solving import LESS_ISOLATED, TAINTED, TAKEN, UNFIT, Shortage
 
 TAINTS_MAX = CONDITIONS_MAX = 3
 MATCHING = "matching"
@@ -73,11 +73,12 @@ def _without(claims: tuple[ClaimNeed, ...], conditions: list[tuple[str, bool]]) 
 
 def _count(shortages: list[Shortage]) -> Counter[str]:
     """Devices that match (`MATCHING`), and those of them that something keeps from the request, by what does."""
-    counts = Counter({MATCHING: 0, TAKEN: 0, UNFIT: 0})
+    counts = Counter({MATCHING: 0, TAKEN: 0, UNFIT: 0, LESS_ISOLATED: 0})
     for short in shortages:
         counts[MATCHING] += short.matching
         counts[TAKEN] += short.taken
         counts[UNFIT] += short.unfit
+        counts[LESS_ISOLATED] += short.less_isolated
     # Few devices are tainted, and a park has a thousand nodes: a step for each that has none is half of the words.
     for short in filter(attrgetter("tainted"), shortages):
         counts.update({TAINTED + key: number for key, number in short.tainted})
@@ -103,6 +104,7 @@ def _words(device_class: str, shortages: list[Shortage], counts: Counter[str], o
     parts += [f"{taken} taken{f' ({own} by its other pods)' if own else ''}"] if taken else []
     parts += [f"{count} {what}" for what, count in taints.most_common(TAINTS_MAX)]
     parts += [f"{counts[UNFIT]} without the capacity"] if counts[UNFIT] else []
+    parts += [f"{counts[LESS_ISOLATED]} shared with less isolation"] if counts[LESS_ISOLATED] else []
     parts += [
         f"no set with {words} on {count} {'node' if count == 1 else 'nodes'}"
         for words, count in sorted(hindered.items(), key=lambda each: (-each[1], each[0]))[:CONDITIONS_MAX]

@@ -28,7 +28,7 @@ def claims_on(need: Need, node: Node) -> tuple[ClaimNeed, ...]:
     # One claim for all of them, as Kubernetes makes it: no device is given twice, whatever two classes have in common.
     counted = ((name, count) for name, count in need.devices if _is_published(node, node.offer, name))
     gpus = ((GPU_RESOURCE, need.gpus),) if need.gpus and node.device_profile == "dra" else ()
-    return need.claims + _extended_claims(node.offer, (*gpus, *counted))
+    return need.claims + _extended_claims(node.offer, (*gpus, *counted), need.isolation)
 
 
 def sets_of(need: Need, node: Node, most: int) -> int:
@@ -84,9 +84,9 @@ def never_gpus(node: Node) -> FitFailure | None:
     found = offer.selected(name, ())
     if found is None or not offer.devices:
         return FitFailure.UNKNOWN_CLAIMS
-    # A class that gives parts of GPUs too would give a pod less than the whole ones that it counts as.
+    # A class that gives parts or shares of GPUs too would give a pod less than the whole ones that it counts as.
     taken = [device for at, device in enumerate(offer.devices) if found.devices >> at & 1]
-    if any(device.gpu is None or device.gpu_milli != WHOLE_GPU for device in taken):
+    if any(device.gpu is None or device.gpu_milli != WHOLE_GPU or device.is_shared for device in taken):
         return FitFailure.DEVICE_PROFILE
     return None if taken else FitFailure.CLAIMS
 
@@ -102,8 +102,10 @@ def _is_published(node: Node, offer: Offer, name: str) -> bool:
 
 
 @lru_cache(maxsize=4_096)
-def _extended_claims(offer: Offer, counted: tuple[tuple[str, int], ...]) -> tuple[ClaimNeed, ...]:
+def _extended_claims(offer: Offer, counted: tuple[tuple[str, int], ...], isolation: str) -> tuple[ClaimNeed, ...]:
     # Requests are called as their resources, so that the binder finds which container counts on which.
     asked = ((name, count, offer.class_for(name)) for name, count in counted)
-    requests = tuple(RequestNeed(name, (ChoiceNeed("", of, count=count),)) for name, count, of in asked if of)
+    requests = tuple(
+        RequestNeed(name, (ChoiceNeed("", of, count=count, isolation=isolation),)) for name, count, of in asked if of
+    )
     return (ClaimNeed(EXTENDED_CLAIM, requests),) if requests else ()

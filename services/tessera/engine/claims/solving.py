@@ -17,8 +17,9 @@ from tessera.domain.devices.offers import Offer
 from tessera.domain.storing.fast import fast_init
 from tessera.engine.claims.islands import IslandState, after, amounts_left, bits_of, cost, islands_of, possible
 from tessera.engine.claims.shares import ShareAmounts, amounts_asked
+from tessera_schemas.cluster.devices import isolates
 
-TAKEN, UNFIT, TAINTED = "taken", "unfit", "tainted by "
+TAKEN, UNFIT, LESS_ISOLATED, TAINTED = "taken", "unfit", "less isolated", "tainted by "
 """What keeps a device from a request; the last one is followed by the key of its taint."""
 STEPS_MAX = 2_000
 """Devices and choices tried in one draw."""
@@ -34,12 +35,14 @@ SeenValues = frozenset[int]
 class Shortage:
     """
     Why there are no devices for a request: `matching` devices of the node, less what was `taken`, `tainted` by keys
-    that are not borne, and `unfit` for the capacity asked for, are fewer than `count` (0: every one that matches).
+    that are not borne, `unfit` for the capacity asked for, and `less_isolated` than is asked for, are fewer
+    than `count` (0: every one that matches).
 
     Where they are enough, they are not together with what else the claims ask for. `unknown`: nobody has said yet what
     the selectors take; `error`: an evaluation of them ended so; `incomplete`: every device is asked for and a pool
     cannot be read; `gave_up`: the search took too many steps. `networked` are those of the devices that other nodes
-    reach too, by `driver/pool/device`, each with what keeps it from the request: `TAKEN`, `UNFIT`, `TAINTED`, or "".
+    reach too, by `driver/pool/device`, each with what keeps it from the request: `TAKEN` and
+    the words beside it, or "".
     """
 
     claim: str
@@ -55,6 +58,7 @@ class Shortage:
     incomplete: bool = False
     gave_up: bool = False
     networked: tuple[tuple[str, str], ...] = ()
+    less_isolated: int = 0
 
 
 class Pick(NamedTuple):
@@ -469,6 +473,8 @@ class Solver:
             usable = sum(1 << index for index in bits_of(usable) if index in amounts)
         for index, *_ in self._suffered(choice):
             usable &= ~(1 << index)
+        for index in self._less_isolated(choice, usable):
+            usable &= ~(1 << index)
         return _Fit(selection.devices, usable, amounts, not (self.incomplete and not choice.count))
 
     def _every(self, states: tuple[IslandState, ...]) -> Mapping[tuple[int, int], int]:
@@ -529,10 +535,13 @@ class Solver:
         is_unknown = selection is None or bool(self.offer.digest and not self.offer.devices)
         counted, networked = Counter[str](), list[tuple[str, str]]()
         tainted = {index: key for index, key, _, _ in reversed(self._suffered(choice))}
+        less_isolated = self._less_isolated(choice, fit.selected)
         for index in bits_of(fit.selected):
             (number_of, local), what = self._place[index], ""
             if index not in fit.amounts:
                 what = UNFIT
+            elif index in less_isolated:
+                what = LESS_ISOLATED
             elif index in tainted:
                 what = TAINTED + tainted[index]
             elif not choice.admin:
@@ -556,7 +565,14 @@ class Solver:
             self.incomplete and not choice.count,
             gave_up,
             tuple(networked),
+            counted[LESS_ISOLATED],
         )
+
+    def _less_isolated(self, choice: ChoiceNeed, devices: int) -> list[int]:
+        """Devices among these whose shares are less apart than is asked for; who looks after them has no share."""
+        if choice.isolation == "none" or choice.admin:
+            return []
+        return [i for i in bits_of(devices) if not isolates(self.offer.devices[i].isolation, choice.isolation)]
 
     def _suffered(self, choice: ChoiceNeed) -> list[tuple[int, str, str, str]]:
         return [

@@ -8,6 +8,7 @@ The first reason is the one that the committer would give now; the others would 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tessera.domain.devices.offers import Device
 from tessera.domain.devices.resources import WHOLE_GPU
 from tessera.domain.entities import RESTART, EndedJob, Job, RefusedWork, Run
 from tessera.domain.folding.spending import spent_budgets
@@ -349,6 +350,14 @@ def _keeping(state: State, job: Job, now: int) -> list[Reason | None]:
     return [Reason(code=Code.WAITING_FOR_NODE, field=field, numbers=numbers, detail=way), job.reason]
 
 
+def _drawn(state: State, run: Run) -> Iterator[Device]:
+    """Devices of the run's claims as their drivers publish them, but those that it only looks after."""
+    for place in run.places:
+        offer = None if (node := state.nodes.get(place.node)) is None else node.offer
+        places = () if offer is None else (offer.find(each.id, place.node) for each in place.drawn if not each.admin)
+        yield from (offer.devices[at] for at in places if offer is not None and at is not None)
+
+
 def _on_its_way(state: State, job: Job) -> Iterator[str]:
     run = state.runs.get(job.run_id)
     if run is None:
@@ -359,6 +368,8 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
     shared = [state.nodes.get(each.node) for each in run.places if each.mig is None and 0 < each.gpu_milli < WHOLE_GPU]
     profiles = sorted({node.device_profile for node in shared if node is not None})
     yield from (f"Isolation of its shares ({each}): {SHARE_ISOLATION.get(each, 'none')}." for each in profiles)
+    drivers = {one.driver: one.isolation for one in _drawn(state, run) if one.is_shared_gpu}
+    yield from (f"Isolation of its shares ({each}): {drivers[each]}." for each in sorted(drivers))
     if run.queue in state.tree.removed:
         yield f"Queue {run.queue} was removed: what it holds is borrowed, and goes back to owners of quota who wait."
     if loan := describe_kept_loan(state, run):

@@ -8,6 +8,7 @@ from tessera.domain.devices.resources import Node, emptied
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.fits import BundleKind, TaintParts, count_bundles, first_taint_against, never_fits
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
+from tessera_schemas.cluster.devices import isolation_of
 
 
 class FeasibleNodes:
@@ -21,7 +22,9 @@ class FeasibleNodes:
     def __init__(self, nodes: Mapping[str, Node], scoring: ScoringPolicy = BEST_FIT) -> None:
         """`scoring` says which node is taken of those that a pod fits."""
         self._nodes, self.scoring = nodes, scoring
-        self._suited: dict[Hashable, tuple[dict[str, None], Counter[FitFailure], Counter[TaintParts]]] = {}
+        self._suited: dict[
+            Hashable, tuple[dict[str, None], Counter[FitFailure], Counter[TaintParts], Counter[str]]
+        ] = {}
         self._models: dict[Hashable, tuple[str, ...]] = {}
         self._values: dict[str, dict[str, str]] = {}
         self._domains: dict[str, dict[str, list[str]]] = {}
@@ -39,12 +42,18 @@ class FeasibleNodes:
         """Number of the nodes that fail the test of taints, by the first taint that keeps a pod out."""
         return self._looked_at(kind)[2]
 
-    def _looked_at(self, kind: BundleKind) -> tuple[dict[str, None], Counter[FitFailure], Counter[TaintParts]]:
+    def isolations(self, kind: BundleKind) -> Counter[str]:
+        """Number of the nodes that fail the test of isolation, by the one that their shares have."""
+        return self._looked_at(kind)[3]
+
+    def _looked_at(
+        self, kind: BundleKind
+    ) -> tuple[dict[str, None], Counter[FitFailure], Counter[TaintParts], Counter[str]]:
         # Kinds that differ only in amounts share an entry: amounts never decide whether a node could suit.
         key = kind.never
         found = self._suited.get(key)
         if found is None:
-            found, needs = ({}, Counter(), Counter()), tuple(dict.fromkeys(kind.needs))
+            found, needs = ({}, Counter(), Counter(), Counter()), tuple(dict.fromkeys(kind.needs))
             self._suited[key] = found
             for name, node in self._nodes.items():
                 # All pods of a bundle go to one node, so that one of them that can never be there rules it out.
@@ -55,6 +64,8 @@ class FeasibleNodes:
                 found[1][missed[1]] += 1
                 if missed[1] is FitFailure.TAINT and (taint := first_taint_against(missed[0], node)) is not None:
                     found[2][taint] += 1
+                if missed[1] is FitFailure.ISOLATION:
+                    found[3][isolation_of(node.device_profile, "share")] += 1
         return found
 
     def models(self, kind: BundleKind) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from tessera.engine.claims.extended import claims_on, devices_free, draw_bundle,
 from tessera.engine.claims.numa_zones import count_in_zones
 from tessera.engine.claims.solving import Shortage
 from tessera.engine.placement.mig import free_positions, has_profile, position
-from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, OF_REPLICAS, serves
+from tessera_schemas.cluster.devices import ISOLATIONS, NAMES_ITS_CARDS, OF_REPLICAS, isolates, isolation_of, serves
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.cluster.resource_kinds import is_device
 from tessera_schemas.work.placement import DrawnDevice, Placement
@@ -67,8 +67,10 @@ def _never_served(need: Need, node: Node) -> FitFailure | None:
         return never_gpus(node)
     if not _profile_serves(need, node):
         return FitFailure.DEVICE_PROFILE
-    other_size = need.gpu_milli and node.share_milli not in (0, need.gpu_milli)
-    return FitFailure.SHARE_SIZE if other_size else None
+    if need.gpu_milli and node.share_milli not in (0, need.gpu_milli):
+        return FitFailure.SHARE_SIZE
+    is_apart = not need.gpu_milli or isolates(isolation_of(node.device_profile, "share"), need.isolation)
+    return None if is_apart else FitFailure.ISOLATION
 
 
 def _never_drawn(need: Need, node: Node) -> FitFailure | None:
@@ -100,8 +102,8 @@ def never_key(need: Need) -> tuple[object, ...]:
     # The share belongs to the memory only where memory is asked for: it decides how much of a GPU's memory counts.
     memory = (need.gpu_memory_bytes, need.gpu_milli) if need.gpu_memory_bytes else ()
     kind = (need.gpus > 0, need.gpu_milli, need.mig_profile, need.as_made, need.gpu_resource, need.device_names)
-    lying = (kind, need.apart) if need.apart else kind
-    first = need.gpu_models, memory, need.node_selector, need.affinity, (need.tolerations, need.tolerated), lying
+    apart = (need.apart, need.isolation) if need.gpu_milli else ()
+    first = need.gpu_models, memory, need.node_selector, need.affinity, (need.tolerations, need.tolerated), kind, apart
     return (*first, need.claims, need.single_numa) if need.claims or need.single_numa else first
 
 
@@ -346,4 +348,5 @@ def _sum(needs: tuple[Need, ...]) -> Need:
         devices=tuple(sorted(devices.items())),
         apart=any(need.apart for need in needs),
         claims=as_of_one_pod(need.claims for need in needs),
+        isolation=max((need.isolation for need in needs), key=ISOLATIONS.index),
     )

@@ -22,6 +22,7 @@ from tessera.engine.placement.mig import free_positions, has_profile, most_free_
 from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup
 from tessera.engine.placement.rows.table import MISSES, WHOLE, Ints, NodeTable
 from tessera.engine.placement.topology import by_domain, count_bundles_by_node, count_spread_bundles, room_anywhere
+from tessera_schemas.cluster.devices import ISOLATIONS
 from tessera_schemas.cluster.mig import GEOMETRIES
 from tessera_schemas.cluster.resource_kinds import number_name
 from tessera_schemas.reasons import Code, Reason
@@ -35,7 +36,7 @@ Numbers = dict[str, int]
 
 def no_fit(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
     """No node has room for one pod more."""
-    numbers, taints = _numbers(bundles, attempt, pods, ""), _describe_taints(attempt.places.taints(bundles.kind))
+    numbers, taints = _numbers(bundles, attempt, pods, ""), _describe_unsuited(bundles, attempt)
     # Of nodes as the gang's own pods leave them, since a gang may lack devices that its first pods have.
     need, counts = bundles.kind.whole, dict[str, int]()
     if need.claims or (attempt.table().any_offering and (need.gpus or need.devices)):
@@ -67,7 +68,7 @@ def no_domain(bundles: BundleSet, group: PlacementGroup, attempt: Attempt, pods:
     detail = f"{level}: no domain holds its pods"
     if most >= bundles.count:
         detail += " evenly spread" if len(group.bundle_sets) == 1 else " together with those of its group"
-    taints = _describe_taints(attempt.places.taints(bundles.kind))
+    taints = _describe_unsuited(bundles, attempt)
     detail = f"{detail}; {taints}" if taints else detail
     return Reason(code=Code.NO_FIT, field=f"roles.{bundles.role.name}.topology", numbers=numbers, detail=detail)
 
@@ -131,10 +132,22 @@ def _by_model(name: str, roles: Sequence[RoleNeed], refused: Sequence[tuple[Gang
     return "; ".join([f"{first} {what}", *others])
 
 
+def _describe_unsuited(bundles: BundleSet, attempt: Attempt) -> str:
+    """Words beside the counts of nodes that do not suit its pods: taints, and the isolation that was found."""
+    found = attempt.places.isolations(bundles.kind)
+    counts = ", ".join(f"{each} ({_nodes(found[each])})" for each in ISOLATIONS if found[each])
+    less = f"isolation of shares: {counts}" if counts else ""
+    return "; ".join(filter(None, (_describe_taints(attempt.places.taints(bundles.kind)), less)))
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
 def _describe_taints(taints: Counter[TaintParts]) -> str:
     """The taints that keep its pods off most nodes, by name, as `kubectl taint` writes them."""
     most = sorted(taints, key=lambda taint: (-taints[taint], taint))[:TAINTS_MAX]
-    named = [f"{written(taint)} ({taints[taint]} {'node' if taints[taint] == 1 else 'nodes'})" for taint in most]
+    named = [f"{written(taint)} ({_nodes(taints[taint])})" for taint in most]
     further = f" and {len(taints) - len(most)} more" if len(taints) > len(most) else ""
     return f"not tolerated: {', '.join(named)}{further}" if named else ""
 

@@ -13,6 +13,8 @@ from tessera_schemas.job import AffinityTerm, Role
 from tessera_schemas.work.placement import Placement
 
 NO_NODE = NodeSeen(kind="node_seen", name="none", gone=True)
+ENOUGH = {"memory": ("hami", "mps"), "compute": ("hami", "mps"), "hardware": ()}
+"""Device profiles whose shares are kept apart so, by the isolation that is asked for."""
 HeldAmounts = Counter[tuple[str, str]]
 """(node, what) to amount: cpu_milli, memory_bytes, pods, gpus (whole), gpu/<slot> in thousandths, device/<name>,
 and of devices that drivers publish as `drawn_amounts` has them."""
@@ -146,11 +148,18 @@ class CheckedNodes:
             f"the node serves {node.device_profile}": asked.kind
             and not (driven or serves(node.device_profile, asked.kind)),
             f"its shares are of {node.share_milli}": asked.gpu_milli and node.share_milli not in (0, asked.gpu_milli),
+            f"its GPUs are less isolated than {asked.isolation}": asked.isolation != "none"
+            and not self._isolates(role, place, node),
             f"it does not tolerate {suffers}": bool(suffers),
             (unanswered := self.devices.unanswered(claims, place.drawn, node, joined)): bool(unanswered),
             "its kubelet keeps no pod within a NUMA zone": bool(asked.numa_policy) and not node.zones,
         }
         return "; ".join(text for text, holds in wrong.items() if holds)
+
+    def _isolates(self, role: Role, place: Placement, node: NodeSeen) -> bool:
+        """Whether a pod's share, and shared GPUs of its claims, are apart as it asks; other GPUs are its own."""
+        own = not role.resources.gpu_milli or node.device_profile in ENOUGH[role.resources.isolation]
+        return own and self.devices.are_isolated(place.drawn, node, role.resources.isolation)
 
     def apart(self, gang: Iterable[Role], places: Sequence[Placement], labels: dict[str, str]) -> str:
         """

@@ -150,6 +150,16 @@ class CheckedDevices:
         more = (DeviceClaim.model_construct(name=EXTENDED_CLAIM, requests=requests),) if requests else ()
         return (*role.resources.claims, *more)
 
+    def are_isolated(self, drawn: Sequence[DrawnDevice], node: NodeSeen, least: str) -> bool:
+        """Whether no GPU among these devices is shared with less isolation; HAMi's driver alone enforces any."""
+        devices = self._devices(node)
+        named = [(each, devices[each.id][1]) for each in drawn if each.id in devices and not each.admin]
+        limited = "hami-core-gpu.project-hami.io"
+        shared = [
+            each for each, device in named if device.is_shared and (device.gpu is not None or each.driver == limited)
+        ]
+        return all(each.driver == limited and least != "hardware" for each in shared)
+
     def unanswered(
         self,
         claims: Sequence[DeviceClaim],

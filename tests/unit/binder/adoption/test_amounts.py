@@ -89,6 +89,13 @@ def test_a_share_of_a_gpu_is_asked_for_by_annotation_with_its_memory() -> None:
     assert (found.gpu_milli, found.gpu_memory_bytes) == (250, 10 * 2**30)
 
 
+def test_a_pod_says_the_least_isolation_of_its_gpus() -> None:
+    spec = {"containers": [container(**{"nvidia.com/gpu": "1"})]}
+    assert taken(spec, {"tessera.io/isolation": "hardware"}).isolation == "hardware"
+    reason = refused(spec, {"tessera.io/isolation": "much"})
+    assert (reason.code, reason.field) == (Code.INVALID_FIELD, "metadata.annotations[tessera.io/isolation]")
+
+
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu"])
 def test_a_replica_of_a_gpu_is_the_share_that_the_annotation_says(resource: str) -> None:
     found = taken({"containers": [container(**{resource: "1"})]}, {"tessera.io/gpu-milli": "250"})

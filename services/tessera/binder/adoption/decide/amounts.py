@@ -14,11 +14,13 @@ from math import ceil
 from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera_schemas.base import INT_MAX, Json
 from tessera_schemas.cluster.device_vendors import NVIDIA_SHARED, known_gpu_resources
+from tessera_schemas.cluster.devices import ISOLATIONS
 from tessera_schemas.cluster.labels import (
     GPU_MEMORY_ANNOTATION,
     GPU_MILLI_ANNOTATION,
     GPU_RESOURCE,
     GPU_RESOURCE_ANNOTATION,
+    ISOLATION_ANNOTATION,
     MIG_RESOURCE_PREFIX,
 )
 from tessera_schemas.cluster.resource_kinds import FIELDS, KINDS, is_device
@@ -51,6 +53,11 @@ def resources_of(spec: Json, annotations: Json) -> Json | Reason:
             against = _put(wanted, name, amount, of_gpus)
             if against is not None:
                 return against
+        if isolation := text(annotations, ISOLATION_ANNOTATION):
+            if isolation not in ISOLATIONS:
+                detail = f"{isolation!r}: one of {', '.join(ISOLATIONS)}"
+                return no(Code.INVALID_FIELD, f"metadata.annotations[{ISOLATION_ANNOTATION}]", detail)
+            wanted["isolation"] = isolation
         return _with_share(wanted, annotations)
     except Unreadable as error:
         return no(Code.INVALID_FIELD, error.field, error.detail)

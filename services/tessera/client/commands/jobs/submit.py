@@ -66,6 +66,10 @@ async def submit(
         str | None,
         typer.Option(help="Resource of the GPUs, such as amd.com/gpu (default: the pool's)", show_default=False),
     ] = None,
+    isolation: Annotated[
+        str | None,
+        typer.Option(help="Least isolation of its GPUs: memory, compute, hardware (default: none)", show_default=False),
+    ] = None,
     toleration: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY[=VALUE][:EFFECT]", help="Taint that its pods bear; those of its GPUs anyway"),
@@ -107,7 +111,7 @@ async def submit(
 
 
 NAMED = {"name": "name", "queue": "queue", "priority_class": "priority", "project": "project"}
-OF_GPUS = ("gpus", "gpu_milli", "gpu_model", "gpu_resource")
+OF_GPUS = ("gpus", "gpu_milli", "gpu_model", "gpu_resource", "isolation")
 ROLE_OPTIONS = (*OF_GPUS, "cpu", "memory", "replicas", "toleration", "device", "match", "image")
 
 

@@ -222,7 +222,7 @@ class NodeTable:
             np.putmask(found, open_rows & (room == 0), ZONES)
         if need.claims or (self.any_offering and (need.gpus or need.devices)):
             open_rows = self.suits(kind) & self.offering & ((found == 0) | (found == KEPT))
-            wanted = need.claims, need.gpus, need.devices
+            wanted = need.claims, need.gpus, need.devices, need.isolation
             room = self._room_for(wanted, open_rows, lambda node: sets_of(need, node, 1))
             np.putmask(found, open_rows & (room == 0), CLAIMED)
         return found
