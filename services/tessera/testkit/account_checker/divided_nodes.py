@@ -50,7 +50,7 @@ class DividedNodes:
         self._on: dict[str, dict[CheckedKey, CheckedHolder]] = {}
         self._holders: dict[CheckedKey, CheckedHolder] = {}
         self._divided: dict[str, Counter[AccountLine]] = {}
-        self._devices = CheckedDevices()
+        self._devices = CheckedDevices(self._seen)
 
     def next_reopening(self, ts: int) -> int:
         """End of the next back-off after `ts`, 0 for none. Its node is divided anew at that moment."""
