@@ -353,8 +353,6 @@ class Role(Strict):
             return self
         if not self.gang <= self.replicas <= self.most:
             raise ValueError("min_replicas <= replicas <= max_replicas does not hold")
-        if self.gang < self.most and self.resources.claims:
-            raise ValueError("an elastic role has no claims on devices yet: say replicas alone")
         if self.gang < self.most and (self.topology or self.spread or self.same_node_as):
             raise ValueError("an elastic role's pods go wherever there is room: no topology, spread or same_node_as")
         return self
@@ -584,6 +582,8 @@ def _wrong_sharing(roles: tuple[Role, ...]) -> Iterator[str]:
 
 def _parted(role: Role, one: Role, roles: tuple[Role, ...]) -> Iterator[str]:
     """Reasons why the role's pods cannot be on one node with all of another one, whose claim they share."""
+    if role.gang < role.most:
+        yield ": an elastic role has no claim that its pods share"
     if role.spread or role.same_node_as or any(other.same_node_as == role.name for other in roles):
         yield ": pods that share a claim are on one node: no spread, and no same_node_as"
     if role.topology != one.topology:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tessera_schemas.base import Json
+from tessera_schemas.config import Policy
 from tessera_schemas.job import JobSpec, Resources
 from tests.unit.binder.claim_builders import device_claim, device_class, resource_slice
 from tests.unit.binder.cluster_world import RESERVED, World, train
@@ -21,9 +22,9 @@ def with_claims(replicas: int = 1, rank_seconds: int = 0, **more: Any) -> JobSpe
 
 
 @asynccontextmanager
-async def world_of_devices(**device: Any) -> AsyncIterator[World]:
+async def world_of_devices(policy: Policy | None = None, **device: Any) -> AsyncIterator[World]:
     """Node a publishes two devices; each pod is given the one of its rank."""
-    async with World(nodes=("node-a",), start_ms=200, gpus=0) as world:
+    async with World(nodes=("node-a",), policy=policy, start_ms=200, gpus=0) as world:
         publish_devices(world, **device)
         await world.run(3)  # until the ledger has the devices
         yield world

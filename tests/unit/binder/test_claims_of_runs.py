@@ -6,7 +6,10 @@ import pytest
 
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
+from tessera.testkit.checker import check
+from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, FINALIZER, RUN_LABEL
+from tessera_schemas.config import Policy
 from tessera_schemas.facts import CancelRequested
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code
@@ -329,3 +332,29 @@ async def test_the_devices_of_a_shared_claim_are_held_until_its_last_pod_has_end
         assert world.job(job_id).phase == "succeeded"
         assert world.state.nodes.get("node-a").drawn == ()
         assert not claims(world)
+
+
+async def test_a_pod_that_an_elastic_run_grows_by_has_its_device_before_its_bind_and_leaves_none() -> None:
+    async with world_of_devices(policy=Policy(grow_after_seconds=0)) as world:
+        spec = with_claims(seconds=60)
+        (role,) = spec.roles
+        fact = admitted("k1", spec.model_copy(update={"roles": (role.model_copy(update={"max_replicas": 2}),)}))
+        await world.commit(fact)
+        await world.run(10)
+        run = world.current(fact.job_id)
+        assert [[d.device for d in place.drawn] for place in run.all_placements] == [["gpu-0"], ["gpu-1"]]
+        assert len(world.pods(run.run_id)) == len(claims(world)) == 2
+        assert all(pod["spec"].get("nodeName") for pod in world.pods(run.run_id))
+        assert all(made["status"]["reservedFor"] and made["status"]["allocation"] for made in claims(world))
+        world.core.delete("pods", "lab", f"{run.run_id}-1")
+        await world.run(30)
+        # Its device is free once its claim is, and the next pod has it.
+        assert [place.rank for place in world.current(fact.job_id).places] == [0, 2]
+        assert sorted(made["metadata"]["name"] for made in claims(world)) == [f"{run.run_id}-{at}-gpu" for at in (0, 2)]
+        await world.commit(CancelRequested(kind="cancel_requested", job_id=fact.job_id, tenant="lab"))
+        await world.run(20)
+        assert not claims(world)
+        assert world.state.nodes.get("node-a").drawn == ()
+        report = check(world.books.stored)
+        check_rules(report, world.books.stored)
+        assert [violation.text for violation in report.violations] == []

@@ -380,3 +380,23 @@ def test_a_plan_that_parts_pods_which_share_a_claim_or_draws_for_two_of_them_has
     nodes = dict(world.state.nodes.items())
     assert not [*placement_faults(roles, places, nodes)]
     assert any(why in fault for fault in placement_faults(roles, (places[0], change(places)), nodes))
+
+
+def test_an_elastic_run_draws_devices_for_the_pods_that_it_grows_by_and_gives_them_back() -> None:
+    nodes = [layout_seen(FOUR), class_seen(), offering("node-0", FOUR, 4)]
+    world = Rounds(share("research", 64, None), nodes=nodes, grow_after_seconds=0)
+    submit(world, "elastic", claiming(claim(), replicas=1, max_replicas=9))
+    assert drawn(world, "elastic") == [f"node-0:gpu-{at}" for at in range(4)]
+    assert world.run("elastic").amount.device_classes == ((DRIVER, 4),)
+    submit(world, "other", claiming(claim(count=2)))
+    assert len(world.run("elastic").places) == 2
+    assert len(world.run("other").placements[0].drawn) == 2
+    assert free(world) == (0,) * 4
+    world.finish("other")
+    world.finish("elastic")
+    assert free(world) == (1000,) * 4
+
+
+def test_pods_of_an_elastic_role_share_no_claim() -> None:
+    with pytest.raises(ValueError, match="an elastic role has no claim that its pods share"):
+        job_spec(claiming(shared(), replicas=1, max_replicas=2))

@@ -13,7 +13,7 @@ from tessera_schemas.cluster.device_claims import COUNT_MAX
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.cluster.resource_kinds import CLASS_PREFIX
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.work.placement import EXTENDED_CLAIM, PASSED_MAX, Placement
+from tessera_schemas.work.placement import EXTENDED_CLAIM, PASSED_MAX, DrawnDevice, Placement
 
 ALLOCATION_BYTES = 128 + 64 * PASSED_MAX  # besides its placements
 ALLOCATION_BYTES_MAX = 384 * 1024  # so that it gets into a message beside the facts that keep coming
@@ -36,12 +36,16 @@ ANYWHERE = Longest(NODE_NAME_LENGTH_MAX, 63 + NODE_NAME_LENGTH_MAX + 63 + _SHARE
 def longest_of(placements: Iterable[Placement]) -> Longest:
     """Longest names among these placements."""
     chosen = tuple(placements)
-    drawn = (
-        len(each.driver) + len(each.pool) + len(each.device) + _share_bytes(name for name, _ in each.capacity)
-        for place in chosen
-        for each in place.drawn
-    )
+    drawn = (_name_bytes(each) for place in chosen for each in place.drawn)
     return Longest(max((len(place.node) for place in chosen), default=0), max(drawn, default=0))
+
+
+def drawn_bytes(drawn: Iterable[DrawnDevice]) -> int:
+    """Upper bound in bytes of these devices in a record."""
+    return sum(
+        _DRAWN_BYTES + len(each.claim) + len(each.request) + _ADMIN_BYTES * each.admin + _name_bytes(each)
+        for each in drawn
+    )
 
 
 def most_bytes(state: State, job: Job, longest: Longest) -> int:
@@ -93,6 +97,10 @@ def _longest_device(offer: Offer, node: int) -> int:
         for each in offer.devices
     )
     return max(named, default=0)
+
+
+def _name_bytes(drawn: DrawnDevice) -> int:
+    return len(drawn.driver) + len(drawn.pool) + len(drawn.device) + _share_bytes(name for name, _ in drawn.capacity)
 
 
 def _share_bytes(names: Iterable[str]) -> int:

@@ -1,6 +1,6 @@
 """Jobs and runs as the rules checker knows them, from the ledger's records alone."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import sub
 from typing import Any
@@ -57,7 +57,11 @@ class RunRow:
     @property
     def gang_amount(self) -> dict[str, int]:
         """Amount of its gang, without the pods that it grew by."""
-        return both(self.amount, amount_of(self.job.spec, [(role, 1) for role in self.roles.values()]), sub)
+        return both(self.amount, amount_at(self.job.spec, self.places_of(self.roles)), sub)
+
+    def places_of(self, ranks: Iterable[int]) -> list[Placement]:
+        """Placements of those of the ranks that it holds."""
+        return [self.places[rank] for rank in ranks if rank in self.places]
 
 
 def names_of(job: JobRow) -> list[tuple[str, str]]:
@@ -120,6 +124,11 @@ def amount_drawn(spec: JobSpec, amount: Mapping[str, int], places: Iterable[Plac
             name = next((f"class:{c.device_class}" for c in choices if choice in ("", c.name)), "")
             found[name] = found.get(name, 0) + 1
     return found
+
+
+def amount_at(spec: JobSpec, places: Sequence[Placement]) -> dict[str, int]:
+    """Amount of some pods of a run with the devices that their claims got."""
+    return amount_drawn(spec, amount_of(spec, [(place.role, 1) for place in places]), places)
 
 
 def both(one: Mapping[str, int], other: Mapping[str, int], by: Callable[[int, int], int]) -> dict[str, int]:

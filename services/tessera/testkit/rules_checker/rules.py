@@ -245,7 +245,7 @@ class Rules:
             pods = Counter(run.roles.values()) + Counter({role.name: role.gang for role in run.job.spec.roles})
             most = all(pods[role.name] <= role.most for role in run.job.spec.roles)
             self.demand(most, "elastic", f"{r.run_id} grows to {dict(pods)}")
-            more = amount_of(run.job.spec, [(place.role, 1) for place in r.placements])
+            more = rows.amount_at(run.job.spec, r.placements)
             run.amount = rows.both(run.amount, more, add)
             run.places |= {place.rank: place for place in r.placements}
             self._on_one_model(r.run_id, run.job, run.places.values())
@@ -298,7 +298,7 @@ class Rules:
 
     def _count(self, run: RunRow, sign: int) -> None:
         """Count the part of the run that is being stopped."""
-        part = amount_of(run.job.spec, [(run.roles[rank], 1) for rank in run.leaving])
+        part = rows.amount_at(run.job.spec, run.places_of(run.leaving))
         self.quotas.add(run.job.spec.queue, run.flavor, run.amount if run.stopping else part, sign)
 
     def _starts(self, what: str, job: JobRow, flavor: str, places: tuple[Placement, ...]) -> None:
@@ -493,8 +493,7 @@ class Rules:
         together = {role.name for role in run.job.spec.roles if role.release == "together"}
         early = [rank for rank in r.ranks if roles.get(rank) in together and rank not in run.leaving]
         self.demand(not early, "release", f"{r.run_id} gives ranks {early} back, which go with the whole run")
-        part = amount_of(run.job.spec, [(roles[rank], 1) for rank in r.ranks if rank in roles])
-        part = rows.amount_drawn(run.job.spec, part, [run.places[rank] for rank in r.ranks if rank in run.places])
+        part = rows.amount_at(run.job.spec, run.places_of(r.ranks))
         run.roles = {rank: name for rank, name in run.roles.items() if rank not in (r.ranks or run.roles)}
         run.leaving -= {*(r.ranks or run.leaving)}
         run.places = {rank: place for rank, place in run.places.items() if r.ranks and rank not in r.ranks}

@@ -430,7 +430,7 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
     )
     replicas, elastic = random.randrange(2, 7) if gang else 1, random.random() < 0.35 and gpus is None
     # By an amount that was drawn already: another draw would make another life of every seed.
-    if asked.get("gpus") and not (gang or elastic or gpus) and asked["cpu_milli"] % 4 == 0:
+    if asked.get("gpus") and not (gang or gpus) and asked["cpu_milli"] % 4 == 0:
         asked["claims"] = (nic_claim(fast=asked["cpu_milli"] % 8 == 0),)
     needed = replicas * asked.get("gpus", 0)
     role = Role(
