@@ -1,10 +1,20 @@
 """Places, jobs and nodes that a ledger record touches, as far as the state before it says."""
 
+from tessera.domain.devices.networks import pools_drawn, reached
 from tessera.domain.state import State
 from tessera_schemas.cluster.device_facts import DevicesSelected, LayoutSeen
 from tessera_schemas.facts import AnyFact, NodeSeen
 from tessera_schemas.ledger import Allocated, EarmarkEnded, EarmarkSet, Grown, Released
 from tessera_schemas.work.placement import Placement
+
+
+def nodes_moved(state: State, record: object) -> dict[str, None]:
+    """Nodes on which the record takes or gives back capacity, or devices of a network that reaches them."""
+    placements = placements_of(state, record)
+    found = {placement.node: None for placement in placements}
+    if pools := pools_drawn(placements):
+        found |= {node.name: None for node in reached(state.nodes.values(), pools)}
+    return found
 
 
 def placements_of(state: State, record: object) -> tuple[Placement, ...]:

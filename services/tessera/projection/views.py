@@ -24,7 +24,7 @@ from tessera.domain.work.stops import missing_gpus, waiting_on
 from tessera.domain.work.task_array import TaskArray
 from tessera.engine.queueing.readiness import in_backoff
 from tessera.kernel.ports import Change
-from tessera.projection.moved_places import placements_of, seen_anew
+from tessera.projection.moved_places import nodes_moved, seen_anew
 from tessera.projection.published_devices import devices_of_job, ended_with_devices, gres_of_node
 from tessera.projection.recently_ended import ENDED_MAX, ENDED_SECONDS, RecentlyEnded
 from tessera_schemas.base import DIGEST_CHARACTERS
@@ -451,7 +451,7 @@ def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict
             jobs[record.array] = None
         if type(record) in MOVES_CAPACITY:
             quotas[JOB_OF[type(record)](record)] = None
-            nodes |= {placement.node: None for placement in placements_of(state, record)}
+            nodes |= nodes_moved(state, record)
         if isinstance(record, NodeDrained | NodeBackedOff):
             nodes[record.node] = None
         if isinstance(record, Started | Finished) and len(state.backoffs):

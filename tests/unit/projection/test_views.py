@@ -54,6 +54,7 @@ from tests.builders import (
 from tests.ledgers import Committed
 from tests.published_devices import (
     DRIVER,
+    NIC_DRIVER,
     claim,
     claiming,
     class_seen,
@@ -62,6 +63,7 @@ from tests.published_devices import (
     offering,
     selected,
     whole_gpus,
+    with_network,
 )
 from tests.random_ledger import random_ledger
 
@@ -363,6 +365,23 @@ def test_nodes_show_the_flavor_that_a_new_configuration_gives_them():
     fast = Flavor(name="fast", gpu_models=("h100",))
     ledger.commit(config_proposed(config_body(flavors=(fast,)), 1))
     assert views.fold(ledger.stored).view("nodes", "node-a").flavor == "fast"
+
+
+def test_what_is_taken_of_a_network_is_shown_on_every_node_that_it_reaches():
+    layout = with_network(whole_gpus(1), 2)
+    named = [offering(name, layout, 1) for name in ("node-a", "node-b")]
+    ledger, views = Committed().begin(layout_seen(layout), *named), Followed()
+    wanted = claiming(claim("link", 1, NIC_DRIVER))
+    ledger.commit(admitted("k1", job_spec(wanted)), admitted("k2", job_spec(claiming(claim()))))
+    # Of what classes take a node shows more as soon as that is known, and jobs in line count by it.
+    ledger.commit(class_seen(NIC_DRIVER, "link"), selected(layout, 0b110, "link"))
+    ledger.commit(class_seen(DRIVER, "gpu"), selected(layout, 0b001, "gpu"))
+    ledger.commit(orders=(ledger.line(),))
+    for data in ledger.stored:
+        views.fold([data])
+        assert views.rows == rebuilt(views.shard.state)
+    for name in ("node-a", "node-b"):
+        assert (NIC_DRIVER, 2, 1, 0) in views.view("nodes", name).device_classes
 
 
 def sharing() -> ConfigBody:
