@@ -2,9 +2,18 @@
 
 from typing import Any
 
+from tessera.domain.devices.offers import DeviceClass, Offer, Selection
 from tessera_schemas.cluster.device_claims import DeviceChoice, DeviceClaim, DeviceRequest
 from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
-from tessera_schemas.cluster.device_layouts import DeviceCapacity, DeviceLayout, DevicePool, NodeOffer, OfferedDevice
+from tessera_schemas.cluster.device_layouts import (
+    DeviceCapacity,
+    DeviceLayout,
+    DevicePool,
+    NodeOffer,
+    OfferedDevice,
+    selectors_digest,
+)
+from tessera_schemas.cluster.mig import GEOMETRIES
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import Role
 from tests.builders import node_seen, role
@@ -110,3 +119,62 @@ def claiming(*claims: DeviceClaim, **more: Any) -> Role:
     """A role whose pods have these claims and no other devices."""
     made = role(gpus=0, **more)
     return made.model_copy(update={"resources": made.resources.model_copy(update={"claims": claims})})
+
+
+def mig_gpus(count: int) -> DeviceLayout:
+    """GPUs of 80 GB, each whole and with all its legal MIG instances; each consumes slices of memory and of compute."""
+    return DeviceLayout(
+        pools=(DevicePool(driver=DRIVER),),
+        counters=(*(1,) * 8, 7) * count,
+        devices=tuple(
+            OfferedDevice(
+                pool=0,
+                name=f"gpu-{gpu}-{profile.replace('.', '-')}-{start}",
+                uses=(*((9 * gpu + at, 1) for at in range(start, start + size)), (9 * gpu + 8, compute)),
+                gpu=gpu,
+                gpu_milli=125 * size,
+            )
+            for gpu in range(count)
+            for profile, start, size, compute in _instances()
+        ),
+        kinds="66" * 32,
+    )
+
+
+def _instances() -> list[tuple[str, int, int, int]]:
+    legal = GEOMETRIES["80gb"].profiles.items()
+    return [
+        ("whole", 0, 8, 7),
+        *((name, start, profile.size, int(name[0])) for name, profile in legal for start in profile.starts),
+    ]
+
+
+def profile_selector(profile: str) -> str:
+    return f'device.attributes["{DRIVER}"].profile == "{profile}"'
+
+
+def profile_facts(layout: DeviceLayout, gpus: int) -> list[ClassSeen | DevicesSelected]:
+    """A class for each profile of `mig_gpus`, and one called whole; and the devices that each takes."""
+    named, found = [name for _ in range(gpus) for name, *_ in _instances()], list[ClassSeen | DevicesSelected]()
+    for profile in dict.fromkeys(named):
+        bits = sum(1 << at for at, name in enumerate(named) if name == profile)
+        found += [class_seen(profile, profile_selector(profile))]
+        found += [selected(layout, bits, profile_selector(profile))]
+    return found
+
+
+def selected_profiles(*profiles: str) -> tuple[str, ...]:
+    """The digests by which the devices of these profiles are known."""
+    return tuple(sorted(selectors_digest((profile_selector(profile),)) for profile in profiles))
+
+
+def mig_offer(gpus: int) -> Offer:
+    """An offer of `mig_gpus` of which everything is known."""
+    layout, known = mig_gpus(gpus), profile_facts(mig_gpus(gpus), gpus)
+    classes = {fact.name: DeviceClass(fact.name, fact.selectors) for fact in known if isinstance(fact, ClassSeen)}
+    selections = {
+        selectors_digest(fact.selectors): Selection(int(fact.devices, 16))
+        for fact in known
+        if isinstance(fact, DevicesSelected)
+    }
+    return Offer(layout.digest(), layout, classes, selections)

@@ -11,6 +11,10 @@ nothing is kept free of a scarce model until the first of its jobs was seen, and
 **Prices** of the kinds are learnt outside, which takes seconds, and put here by a record. Until the mix that was
 settled last is priced, kinds keep the price that they had, and a new one is worth the GPUs that it holds.
 
+Of pods that claim GPUs or parts of them (DRA) only what they claim is learnt, apart from the kinds: their CPU says
+nothing of what may be cut from a GPU beside them. A **piece** is what one set of expressions takes; those that make up
+nearly all that was claimed are settled after as many pods as the mix is.
+
 Bounded: `KINDS_MAX` kinds of a pool, of which the rarest make way. It forgets by counts: at `ARRIVALS_MAX` all are
 halved. What is settled never depends on the order in which kinds were first seen.
 """
@@ -39,6 +43,8 @@ USUAL_CPU_PER_GPU = 10_000  # thousandths of a CPU, where no node has a GPU
 BOUND_FADES_OVER = 3000  # arrivals: kinds bound to a model are many, and each of them is rare
 BOUND_PERCENT = 20  # of what is presumed
 BOUND_MODELS_MAX = 32
+PIECES_MAX = 32  # of one pool; the one of which least was claimed makes way
+PIECES_PERCENT = 95  # of all that was claimed: nothing is kept whole for rarer ones
 DEAREST = 16  # times the GPUs that it holds is the most that a pod is worth
 
 # GPUs, thousandths of each, CPU in per cent of the pool's CPU per GPU, and how many of a hundred pods.
@@ -88,6 +94,10 @@ WeightedKinds = tuple[tuple[MixKind, int], ...]
 """Kinds with their weights, in the kinds' order."""
 
 
+ClaimedPieces = tuple[tuple[str, ...], ...]
+"""The usual pieces and all that are claimed, by the `selectors_digest` of each, in order; empty while not settled."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """Count of pods of one kind that came into a pool."""
@@ -106,6 +116,9 @@ class Mix:
     `known` are kinds with their weights, in the kinds' order, and `settled` says how often there was a new one;
     `largest_cpu_milli` is of one node at that time. `prices` belong to the kinds in millionths of a GPU, none while
     nobody has priced them; they were learnt from what was settled for the `priced`-th time, for so many GPUs.
+
+    `claimed` has how many thousandths of GPUs were claimed of each piece, by its `selectors_digest`, in their order, by
+    `claiming` pods; `pieces` are those that decisions go by: the usual ones, and all.
     """
 
     pool: str
@@ -118,6 +131,9 @@ class Mix:
     prices: tuple[int, ...] = ()
     priced: int = 0
     priced_gpus: int = 0
+    claimed: tuple[tuple[str, int], ...] = later(())
+    claiming: int = later(0)
+    pieces: ClaimedPieces = later(())
 
 
 def see(seen: Table[Seen], mixes: Table[Mix], nodes: Table[Node], pool: str, roles: Iterable[RoleNeed]) -> None:
@@ -126,8 +142,38 @@ def see(seen: Table[Seen], mixes: Table[Mix], nodes: Table[Node], pool: str, rol
         if not (role.need.mig_profile or role.need.claims):
             _count(seen, mixes, pool, kind_of(role.need), min(role.replicas, PODS_COUNTED))
     mix = mixes.get(pool)
-    if mix is not None and mix.arrivals >= mix.settle_at:
+    # Where none but claims came there are no kinds to settle.
+    if mix is not None and mix.arrivals and mix.arrivals >= mix.settle_at:
         _settle(seen, mixes, nodes, mix)
+
+
+def see_pieces(mixes: Table[Mix], pool: str, asked: Mapping[str, int], pods: int) -> None:
+    """Count the thousandths of GPUs that so many pods of a job claim in each piece; nothing where they claim none."""
+    if not asked:
+        return
+    mix = mixes.get(pool) or Mix(pool)
+    amounts = Counter(dict(mix.claimed))
+    amounts.update(asked)
+    for piece in sorted(amounts, key=lambda piece: (-amounts[piece], piece))[PIECES_MAX:]:
+        del amounts[piece]
+    claiming, pieces = mix.claiming + pods, mix.pieces
+    if claiming >= settle_at(mix.claiming):
+        pieces = _usual(amounts), tuple(sorted(amounts))
+    if claiming >= ARRIVALS_MAX:
+        claiming //= 2
+        amounts = Counter({piece: amount // 2 for piece, amount in amounts.items() if amount > 1})
+    mixes.put(pool, replace(mix, claimed=tuple(sorted(amounts.items())), claiming=claiming, pieces=pieces))
+
+
+def _usual(amounts: Mapping[str, int]) -> tuple[str, ...]:
+    """The pieces that together are nearly all that was claimed, in order."""
+    enough, covered, found = sum(amounts.values()) * PIECES_PERCENT, 0, list[str]()
+    for piece, amount in sorted(amounts.items(), key=lambda each: (-each[1], each[0])):
+        if covered * 100 >= enough:
+            break
+        found.append(piece)
+        covered += amount
+    return tuple(sorted(found))
 
 
 def _count(seen: Table[Seen], mixes: Table[Mix], pool: str, kind: MixKind, times: int) -> None:

@@ -119,6 +119,29 @@ def pack(
         notify(f"the report is {written[0]}")
 
 
+@lab.command()
+@command
+def instances(
+    trace: Annotated[list[str], typer.Argument(help="default, gpushare40, …")],
+    policy: Annotated[
+        str, typer.Option(help="Of first-fit, lowest-slot, bestfit and tessera, with commas between them")
+    ] = "first-fit,lowest-slot,bestfit,tessera",
+    seeds: Annotated[str, typer.Option(help="One run each: 42-51 or 1,2,5")] = "42-44",
+    shares_only: Annotated[bool, typer.Option("--shares-only", help="Leave out pods of whole GPUs")] = False,
+    every: Annotated[int, typer.Option(min=1, help="Take every so many-th of the trace's nodes")] = 1,
+    output: Annotated[Form, typer.Option("--output", "-o", help="How to print")] = Form.TABLE,
+) -> None:
+    """Fill GPUs that may be cut with each trace, its shares as MIG instances, and say how much each policy used."""
+    from tessera_lab.pack.campaign import parse_seeds
+    from tessera_lab.pack.instances import fill, lines_of, parse_policies
+    from tessera_lab.traces.alibaba import read_trace
+
+    policies, numbers = parse_policies(policy), parse_seeds(seeds)
+    traces = [read_trace(name, os.environ, Path()) for name in trace]
+    runs = [fill(one, name, seed, shares_only, every) for one in traces for name in policies for seed in numbers]
+    _print_runs((runs, lines_of), output)
+
+
 def _pack_through_services(plan: Sequence[tuple[Any, str, int]], most: int | None) -> tuple[list[Any], Any]:
     from tessera_lab.pack.services import lines_of, through_services
 

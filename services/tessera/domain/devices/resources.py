@@ -243,6 +243,8 @@ class Node:
     where they are of any.
     `zones` are the NUMA zones within one of which the kubelet keeps each pod; none where it does not, or nobody says
     so. `in_zones` is what pods of runs and earmarks have that counts in zones, of each pod, in order.
+    `pieces` are what jobs of its pool usually claim of GPUs that drivers publish, and all that they claim, by the
+    `selectors_digest` of each.
     """
 
     name: str
@@ -288,6 +290,7 @@ class Node:
     gpu_default: bool = later(True)
     share_milli: int = later(0)
     drawn_elsewhere: Taken = later(())
+    pieces: tuple[tuple[str, ...], ...] = later(())
 
     def offers_gpus_of(self, resource: str, models: Sequence[str] = (), as_made: bool = False) -> bool:
         """
@@ -532,6 +535,7 @@ def emptied(node: Node) -> Node:
         gpu_default=node.gpu_default,
         share_milli=node.share_milli,
         zones=node.zones,
+        pieces=node.pieces,
     )
 
 

@@ -1,6 +1,7 @@
 """The fold's part about devices that drivers publish (DRA): layouts, classes, and what selectors take of them. Pure."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from tessera.domain.devices.claims import weighed
 from tessera.domain.devices.networks import DrawnOn, knowing, list_drawn
@@ -13,14 +14,17 @@ from tessera.domain.devices.offers import (
     Selection,
     selection_key,
 )
-from tessera.domain.devices.resources import Node
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.errors import Contradiction
 from tessera.domain.folding.steps import applies, tally_tenant
+from tessera.domain.mix import PODS_COUNTED, ClaimedPieces, see_pieces
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang, gang_of
 from tessera.domain.work.phases import Phase
 from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
+from tessera_schemas.cluster.device_layouts import selectors_digest
+from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.ledger import DevicesNoted, TakenFact
 
 UNUSED_MAX = 64
@@ -94,9 +98,51 @@ def restore_offers(state: State) -> None:
 
 
 def with_offer(state: State, node: Node) -> Node:
-    """The node with what is known of the layout that it names."""
-    known = None if node.offer is None else state.offers.get(node.offer.digest)
-    return node if known is None else node.offering(known)
+    """The node with what is known of the layout that it names, and of what jobs of its pool claim."""
+    if node.offer is None:
+        return node
+    known, mix = state.offers.get(node.offer.digest), state.mixes.get(node.pool)
+    offering = node if known is None else node.offering(known)
+    return replace(offering, pieces=mix.pieces) if mix is not None and mix.pieces else offering
+
+
+def see_claims(state: State, pool: str, gang: Gang) -> None:
+    """Counts what pods of a job that came into the pool claim of GPUs, and tells the pool's nodes what is usual now."""
+    before = state.mixes.get(pool)
+    is_cut = before is not None and bool(before.claimed)
+    if not (gang.claims or is_cut):
+        return
+    asked, pods = Counter[str](), 0
+    for role in gang:
+        counted, found = min(role.replicas, PODS_COUNTED), list(_pieces(state, role.need, is_cut))
+        for piece, milli in found:
+            asked[piece] += milli * counted
+        pods += counted if found else 0
+    see_pieces(state.mixes, pool, asked, pods)
+    now = state.mixes.get(pool)
+    if now is not None and now.pieces and (before is None or now.pieces != before.pieces):
+        _tell_pieces(state, pool, now.pieces)
+
+
+def _pieces(state: State, need: Need, is_cut: bool) -> Iterator[tuple[str, int]]:
+    """Each piece of GPUs that a pod asks for, by its first choices, and its thousandths of GPUs in all."""
+    for choice in (request.choices[0] for claim in need.claims for request in claim.requests):
+        known = state.device_classes.get(choice.device_class)
+        # Every device of a kind, and what is looked after only, is no piece that a GPU could be cut for.
+        if known is not None and choice.gpu_milli and choice.count and not choice.admin:
+            yield selectors_digest(known.selectors + choice.selectors), choice.gpu_milli * choice.count
+    # Whole GPUs by their number count where others claim: in a pool without claims nothing is learnt of them here.
+    if need.gpus and is_cut:
+        classes = (each for _, each in sorted(state.device_classes.items()))
+        known = next((each for each in classes if each.extended_resource == GPU_RESOURCE), None)
+        if known is not None:
+            yield selectors_digest(known.selectors), need.gpus * WHOLE_GPU
+
+
+def _tell_pieces(state: State, pool: str, pieces: ClaimedPieces) -> None:
+    for node in list(state.nodes.values()):
+        if node.pool == pool and node.offer is not None and node.pieces != pieces:
+            state.put_node(replace(node, pieces=pieces))
 
 
 def with_drawn_elsewhere(state: State, node: Node) -> Node:

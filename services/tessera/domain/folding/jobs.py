@@ -10,7 +10,7 @@ from tessera.domain.devices.resources import NOTHING
 from tessera.domain.entities import Earmark, EndedJob, Job
 from tessera.domain.errors import Contradiction
 from tessera.domain.folding.books import flavor_of_run
-from tessera.domain.folding.device_offers import weigh_claims
+from tessera.domain.folding.device_offers import see_claims, weigh_claims
 from tessera.domain.folding.steps import (
     FORMAT_OF_LATER,
     applies,
@@ -146,6 +146,7 @@ def take_job_in(state: State, job: Job) -> None:
     pool = state.tree.pool(job.queue)
     if pool is not None and job.array is None:
         see(state.seen, state.mixes, state.nodes, pool, job.gang)
+        see_claims(state, pool, job.gang)
 
 
 @applies(Waiting)

@@ -29,13 +29,15 @@ class FreeOffer:
     An offer with what hinders draws from it now; equal for nodes in equal states.
 
     `tainted` has index, key, value and effect, and `taken` the index of each device that a claim has, with its part
-    where it is shared; both in order. `incomplete`: pools of the node cannot be read.
+    where it is shared; both in order. `incomplete`: pools of the node cannot be read. `pieces` are as of
+    `Node`.
     """
 
     offer: Offer
     tainted: tuple[tuple[int, str, str, str], ...] = ()
     taken: tuple[tuple[int, tuple[tuple[str, int], ...]], ...] = ()
     incomplete: bool = False
+    pieces: tuple[tuple[str, ...], ...] = ()
 
     def __hash__(self) -> int:
         return self._hash
@@ -43,7 +45,7 @@ class FreeOffer:
     @cached_property
     def _hash(self) -> int:
         # Kept, since each answer that is remembered is looked up by it, for each node of a park.
-        return hash((self.offer, self.tainted, self.taken, self.incomplete))
+        return hash((self.offer, self.tainted, self.taken, self.incomplete, self.pieces))
 
     @cached_property
     def untaken(self) -> "FreeOffer":
@@ -92,6 +94,7 @@ def _free(node: Node) -> FreeOffer:
         tuple(sorted((at, key, value, effect) for at, key, value, effect in taints if at is not None)),
         tuple(sorted((at, part) for at, part in had if at is not None)),
         bool(node.missing),
+        node.pieces,
     )
 
 
@@ -220,7 +223,7 @@ def why_never(devices: FreeOffer, claims: tuple[ClaimNeed, ...]) -> Shortage | N
 
 
 def _solver(devices: FreeOffer, claims: tuple[ClaimNeed, ...]) -> Solver:
-    return Solver(devices.offer, devices.tainted, devices.incomplete, claims)
+    return Solver(devices.offer, devices.tainted, devices.incomplete, claims, devices.pieces)
 
 
 def _drawn(solver: Solver, solution: Solution) -> tuple[Drawn, ...]:

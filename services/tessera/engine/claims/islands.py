@@ -21,11 +21,15 @@ each with what is left of its capacities. Devices are places on the island. Coun
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IslandDevice:
-    """A device as an island of its make has it; `uses` are places in the island's counters, with amounts."""
+    """
+    A device as an island of its make has it; `uses` are places in the island's counters, with amounts, and `gpu_milli`
+    how much of a GPU it is.
+    """
 
     uses: tuple[tuple[int, int], ...]
     is_shared: bool
     capacity: ShareAmounts
+    gpu_milli: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,6 +132,7 @@ def _content(offer: Offer, places: Sequence[int], attributes: tuple[str, ...]) -
             (
                 tuple((local[counter], amount) for counter, amount in device.uses),
                 device.is_shared,
+                device.gpu_milli,
                 tuple(sorted((name, repr(capacity)) for name, capacity in device.capacity.items())),
                 tuple(
                     values.setdefault((name, device.same[name]), len(values)) if name in device.same else -1
@@ -148,6 +153,7 @@ def _make(offer: Offer, places: Sequence[int]) -> IslandMake:
                 tuple((local[counter], amount) for counter, amount in device.uses),
                 device.is_shared,
                 tuple(device.capacity[name].value for name in sorted(device.capacity)),
+                device.gpu_milli,
             )
             for device in devices
         ),

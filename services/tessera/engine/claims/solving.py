@@ -15,7 +15,8 @@ from typing import NamedTuple
 from tessera.domain.devices.claims import BorneTaint, ChoiceNeed, ClaimNeed, ConstraintNeed, RequestNeed
 from tessera.domain.devices.offers import Offer
 from tessera.domain.storing.fast import fast_init
-from tessera.engine.claims.islands import IslandState, after, amounts_left, bits_of, cost, islands_of, possible
+from tessera.engine.claims.islands import Island, IslandState, after, amounts_left, bits_of, cost, islands_of, possible
+from tessera.engine.claims.pieces import lost, usual_devices
 from tessera.engine.claims.shares import ShareAmounts, amounts_asked
 from tessera_schemas.cluster.devices import isolates
 
@@ -103,7 +104,7 @@ class _Step(NamedTuple):
     claim_start: int
 
 
-NextDevice = tuple[tuple[bool, int, int, int], int, int, list[int], tuple[SeenValues, ...]]
+NextDevice = tuple[tuple[int, bool, int, int, int, int], int, int, list[int], tuple[SeenValues, ...]]
 """
 A device that may come next: its cost to others, its place in the offer and on its island, the islands like that one,
 and the values of constraints with it.
@@ -128,10 +129,12 @@ class Solver:
         tainted: tuple[tuple[int, str, str, str], ...],
         incomplete: bool,
         claims: tuple[ClaimNeed, ...],
+        pieces: tuple[tuple[str, ...], ...] = (),
     ) -> None:
         self.offer, self.incomplete, self._tainted = offer, incomplete, tainted
         attributes = {constraint.attribute for claim in claims for constraint in claim.constraints}
         self._islands, self._joining = islands_of(offer, tuple(sorted(attributes)))
+        self._usual, self._claimed = (usual_devices(offer, *pieces[level : level + 1]) for level in (0, 1))
         self._named_apart = tuple(sorted(attributes - {*self._joining}))
         self.asked, self.order = self._hardest_first(claims)
         self._fits = [[self._fit(choice) for choice in request.choices] for _, request in self.asked]
@@ -304,7 +307,7 @@ class Solver:
 
     def _devices(self, step: _Step, alike: tuple[Hashable, ...]) -> Iterator[_Step]:
         """
-        Each device that may come next, the one that costs others least first.
+        Each device that may come next, the one that loses and costs others least first.
 
         A device that was tried is barred for those after it: what is left are solutions without it, and a set of
         devices is met in one order alone. Its twins on interchangeable islands are barred with it.
@@ -329,7 +332,7 @@ class Solver:
                     continue
                 values = self._with_values(step, index)
                 if values is not None:
-                    found.append((cost(island.make, state, local), index, local, members, values))
+                    found.append((self._cost(island, state, local), index, local, members, values))
                     count += len(members)
         # Where too few are left for the request, no order of them helps: without this a request of 9 devices on 8 would
         # try all sets of 8.
@@ -342,6 +345,15 @@ class Solver:
             yield self._taken(step._replace(barred=barred), members[0], local, index, values)
             for number in members:
                 barred |= 1 << self._islands[number].devices[local]
+
+    def _cost(self, island: Island, state: IslandState, local: int) -> tuple[int, bool, int, int, int, int]:
+        """The loss to usual claims, then the costs; of one island the loss to all claims says where it is cut."""
+        untouched, can_be_had, room, ruled_out = cost(island.make, state, local)
+        usual, claimed = (
+            lost(island.make, state, local, island.bits(devices)) if devices else 0
+            for devices in (self._usual, self._claimed)
+        )
+        return usual, untouched, can_be_had, room, claimed, ruled_out
 
     def _can_be_had(self, step: _Step, number: int, local: int) -> bool:
         """Whether counters, holders and the capacity that is left allow one more claim; administrators need none."""
@@ -504,7 +516,7 @@ class Solver:
     def _alike(self, every: Mapping[tuple[int, int], int]) -> tuple[Hashable, ...]:
         """For each island what tells it from others, besides its state: make, use for these claims, and values."""
         # The order of a set of numbers is the same in each process; of the islands only equality counts.
-        masks = {fit.usable for fits in self._fits for fit in fits} | {*every.values()}
+        masks = {fit.usable for fits in self._fits for fit in fits} | {*every.values()} | {self._usual, self._claimed}
         told: list[Hashable] = []
         numbers: dict[Hashable, int] = {}
         for island in self._islands:

@@ -31,7 +31,9 @@ _made: deque[tuple[PlacementName, Mix, ScoringPolicy]] = deque(maxlen=MADE_MAX)
 
 def find_scoring_policy(state: State, pool: str) -> ScoringPolicy:
     """Scoring policy of the configuration in force, for the pool's present mix."""
-    return _made_of(state.tree.policy.placement, state.mixes.get(pool) or _presumed(state, pool))
+    mix = state.mixes.get(pool)
+    # Where none but claims came, nothing is known of kinds.
+    return _made_of(state.tree.policy.placement, mix if mix is not None and mix.settled else _presumed(state, pool))
 
 
 def _presumed(state: State, pool: str) -> Mix:

@@ -19,6 +19,7 @@ from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.claims.extended import devices_free, sets_of
+from tessera.engine.claims.least_lost import LEAST_LOST
 from tessera.engine.claims.numa_zones import count_in_zones
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import SPARED_BITS, BundleKind, count_spared, short_of
@@ -72,6 +73,7 @@ _whatever_is_free = attrgetter(
     "drawn_by_others",
     "in_zones",
     "drawn_elsewhere",
+    "pieces",
 )
 
 
@@ -81,8 +83,10 @@ def state_of(node: Node) -> tuple[object, ...]:
 
 
 def policy_for(kind: BundleKind, scoring: ScoringPolicy) -> ScoringPolicy:
-    """No mix prices MIG instances, nor devices that are claimed."""
-    return BEST_FIT if kind.whole.mig_profile or kind.whole.claims else scoring
+    """No mix prices MIG instances of a device plugin; of devices that are claimed the loss of others' pieces counts."""
+    if kind.whole.claims:
+        return LEAST_LOST
+    return BEST_FIT if kind.whole.mig_profile else scoring
 
 
 def entry(kind: BundleKind, node: Node, scoring: ScoringPolicy) -> Entry | None:
