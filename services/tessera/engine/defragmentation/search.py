@@ -33,7 +33,7 @@ from tessera.engine.placement.gpu_models import on_each_model
 from tessera.engine.placement.placement_groups import placement_groups
 from tessera.engine.preemption.candidates import Candidate, eviction_cost
 from tessera.engine.preemption.node_steps import node_steps, take
-from tessera.engine.preemption.plans import PLAN_BYTES_MAX, Plan, victim_of
+from tessera.engine.preemption.plans import PLAN_BYTES_MAX, Plan, plan_bytes, victim_of
 from tessera.engine.queueing.ordering import order_jobs
 from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason
 from tessera.engine.scoring.policies import find_scoring_policy
@@ -115,7 +115,7 @@ def _stands_behind_reserved(state: State, job: Job) -> bool:
 
 def _plan(state: State, job: Job, flavor: str, found: FoundRelocations) -> Plan | Reason:
     places = [*found.placements, *(place for move in found.moves for place in move.placements)]
-    if sum(80 + len(place.node) + len(place.role) for place in places) > PLAN_BYTES_MAX:
+    if plan_bytes(places) > PLAN_BYTES_MAX:
         return Reason(
             code=Code.NO_FIT, field="roles", numbers={"pods": len(places)}, detail="one plan cannot name them"
         )

@@ -7,7 +7,7 @@ itself counts as free, so that nobody is evicted for a job that only has to wait
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import takewhile
@@ -36,6 +36,15 @@ VICTIMS_MAX = 256
 HEADS_BEFORE_MAX = 4
 """So many jobs before one are asked which runs they wait to evict."""
 PLAN_BYTES_MAX = 96 * 1024  # it stands in the ledger message twice: as what was proposed and as what is kept
+DEVICE_BYTES = 320  # of a device that was drawn, beside the names that it has
+
+
+def plan_bytes(places: Iterable[Placement]) -> int:
+    """Upper bound in bytes of these placements in a plan."""
+    return sum(
+        80 + len(place.node) + len(place.role) + sum(DEVICE_BYTES + len(each.id) for each in place.drawn)
+        for place in places
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +266,7 @@ class _Planner:
         victims = tuple(_victims(state, found.taken))
         # The bound is of the message and not of the search: a plan that cannot be written down whole must not be
         # written in part, since half of its victims free no room for a gang.
-        if len(victims) > VICTIMS_MAX or sum(80 + len(p.node) + len(p.role) for p in found.placements) > PLAN_BYTES_MAX:
+        if len(victims) > VICTIMS_MAX or plan_bytes(found.placements) > PLAN_BYTES_MAX:
             numbers = {"victims": len(victims), "pods": len(found.placements)}
             return Reason(code=Code.NO_FIT, field="roles", numbers=numbers, detail="one plan cannot name so many")
         owners = tuple(mark.owner for mark in marks)
