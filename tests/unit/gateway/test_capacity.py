@@ -4,7 +4,7 @@ from tessera.domain.devices.free_slots import Stranded
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.preemption.plans import Plan, proposal
 from tessera.gateway.entrance.tokens import Caller
-from tessera.gateway.operations.models import NodeIdle
+from tessera.gateway.operations.slot_models import NodeIdle
 from tessera.gateway.reading.capacity import CapacityReader, capacity_of
 from tessera.kernel.clock import SystemClock
 from tests.builders import admitted

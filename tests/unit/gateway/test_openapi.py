@@ -152,6 +152,7 @@ async def test_answers_are_as_described(world: World) -> None:
             ("POST", f"{one}/requeue", None),
             ("GET", "/v1/nodes", None),
             ("GET", "/v1/queues", None),
+            ("POST", "/v1/slots", {"role": spec["roles"][0]}),
             ("GET", "/v1/line", None),
             ("GET", "/v1/shares", None),
             ("GET", "/v1/me", None),

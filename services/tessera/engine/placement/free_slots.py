@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from tessera.domain.devices.free_slots import NodeCauses, Size, Slots, Stranded, Unclaimed, Unused
 from tessera.domain.devices.offers import ClassUse, sum_classes
-from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed
 from tessera.domain.entities import Earmark
 from tessera.domain.idle import idle_policy
 from tessera.domain.state import State
@@ -65,6 +65,28 @@ def slots_by_node(state: State, pool: str) -> tuple[Slots, list[NodeCauses]]:
         if causes := tuple((cause, found[cause]) for cause in Stranded if found[cause]):
             nodes.append(NodeCauses(node.name, pool, causes))
     return replace(tally.sum(), unused=unused(state, pool), unclaimed=unclaimed(state, pool)), nodes
+
+
+def slots_for(state: State, pool: str, role: RoleNeed) -> Size:
+    """
+    Number of pods of this role that could start now in the pool, and the most in one domain of each topology level.
+
+    Exact for devices, CPU, memory and places; that a gang is on one GPU model and in one domain counts in `largest`
+    alone, and quota is not looked at. `gpus` are those of one pod.
+    """
+    need, levels = role.need, [(name, label) for name, label in reversed(state.tree.levels.items())][:LEVELS_MAX]
+    kind, found = kind_of((need,)), Counter[tuple[str, str]]()
+    for node in nodes_for(state, pool, ""):
+        suits = node.ready and not node.gone and never_fits(need, node) is None
+        if not suits or (count := count_bundles(kind, node)) <= 0:
+            continue
+        found.update({(POOL_LEVEL, ""): count, (NODE_LEVEL, node.name): count})
+        found.update({(name, f"{at} {node.gpu_model}"): count for name, label in levels if (at := node.label(label))})
+    largest = dict.fromkeys((NODE_LEVEL, *(name for name, _ in levels)), 0)
+    for (level, _), count in found.items():
+        if level in largest:
+            largest[level] = max(largest[level], count)
+    return Size(need.gpus, found[POOL_LEVEL, ""], tuple(largest.items()))
 
 
 def unclaimed(state: State, pool: str) -> Unclaimed:

@@ -25,10 +25,10 @@ from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations import models, queries
 from tessera.gateway.operations.accounting import AccountHandlers
 from tessera.gateway.operations.commanding import Arrivals, Commands, digest_of, find_ledger_faults, spec_of
+from tessera.gateway.operations.free_slots import SlotHandlers
 from tessera.gateway.operations.paging import JobPages
 from tessera.gateway.reading.account import AccountReader
 from tessera.gateway.reading.budgets import budget_notes, budget_standings
-from tessera.gateway.reading.capacity import CapacityReader
 from tessera.gateway.reading.consequences import told_consequences
 from tessera.gateway.reading.explaining import KeptAnswers, explained, known_starts, list_positions
 from tessera.gateway.reading.groups import groups_of, idle_groups
@@ -95,7 +95,9 @@ class Handlers:
         self._commands, self._arrivals, self._streams, self._logs = commands, arrivals, streams, logs
         self._specs, self._clock = specs, clock
         self._kept = KeptAnswers(state, clock)
-        self._lists, self._capacity = JobPages(state, views), CapacityReader(state, clock)
+        self._lists = JobPages(state, views)
+        free = SlotHandlers(state, clock, self._kept, self._pools_of, self._queues_of)
+        self.slots, self.pod_slots, self.idle = free.slots, free.pod_slots, free.idle
         self._starts: dict[str, tuple[float, dict[str, LineStart]]] = {}
 
     # -- jobs
@@ -413,17 +415,6 @@ class Handlers:
         spec = spec_of(command)
         ts = max(self._state.ts, self._clock.now_ms())
         return () if spec is None else tuple(budget_notes(self._state, tenant, spec, ts))
-
-    async def slots(self, request: web.Request) -> web.Response:
-        """Free slots of the pools that the caller sees; counted anew once a second at most."""
-        found, caller = self._capacity.read(), request[CALLER]
-        items = found.slots(self._pools_of(caller), caller, {queue.name for queue in self._queues_of(caller)})
-        return json_response(models.SlotList(as_of=found.as_of, items=items))
-
-    async def idle(self, request: web.Request) -> web.Response:
-        """Causes of idle GPUs and reservations by node, of the pools that the caller sees; a second old at most."""
-        found, caller = self._capacity.read(), request[CALLER]
-        return json_response(models.IdleList(as_of=found.as_of, items=found.idle(self._pools_of(caller), caller)))
 
     async def line(self, request: web.Request) -> web.Response:
         """Answers with the order of the pools that the caller sees, and why its own jobs in it wait."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from tessera.gateway.operations import account_models, models, queries
+from tessera.gateway.operations import account_models, models, queries, slot_models
 from tessera.gateway.operations.queries import NoQuery
 from tessera_schemas.shard.status import ShardStatus
 
@@ -140,8 +140,17 @@ ROUTES = (
     _read("/v1/nodes", "nodes", "List nodes with what is free on them", models.NodeList),
     _read("/v1/queues", "queues", "List queues with what they hold", models.QueueList),
     _read("/v1/budgets", "budgets", "List monthly budgets with what is spent of each", models.BudgetList, (422,)),
-    _read("/v1/slots", "slots", "List how many pods of each size could start now", models.SlotList, (422,)),
-    _read("/v1/idle", "idle", "List what keeps each node's idle GPUs from use", models.IdleList, (422,)),
+    _read("/v1/slots", "slots", "List how many pods of each size could start now", slot_models.SlotList, (422,)),
+    Route(
+        "POST",
+        "/v1/slots",
+        "pod_slots",
+        "Count how many pods of a role could start now, in each pool; quota is not looked at, and nothing is submitted",
+        {200: slot_models.PodSlotList},
+        (400, 413, 422),
+        body=slot_models.PodSlotsBody,
+    ),
+    _read("/v1/idle", "idle", "List what keeps each node's idle GPUs from use", slot_models.IdleList, (422,)),
     _read(
         "/v1/usage",
         "usage",

@@ -15,7 +15,7 @@ from tessera.domain.state import State
 from tessera.engine.explain.held_back import held_back
 from tessera.engine.placement.free_slots import slots_by_node
 from tessera.gateway.entrance.tokens import Caller
-from tessera.gateway.operations.models import KeptDevices, NodeIdle, PoolSlots
+from tessera.gateway.operations.slot_models import KeptDevices, NodeIdle, PoolSlots
 from tessera.kernel.ports import Clock
 
 FRESH_SECONDS = 1.0

@@ -1,18 +1,23 @@
-"""`slots`: how many pods of 1, 2, 4, 8 … GPUs could start now, and what keeps idle GPUs from use."""
+"""`slots`: how many pods of 1, 2, 4, 8 … GPUs, or of a job, could start now, and what keeps idle GPUs from use."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from pydantic import TypeAdapter
 
 from tessera.client.commands.context import AccessOptions, Format, command
+from tessera.client.commands.jobs.submit import DEFAULT_IMAGE, Devices, Match
 from tessera.client.connect.connecting import api_of
+from tessera.client.input import files
 from tessera.client.outcomes import Exit, Failure
+from tessera.client.sending.submitting import spec_of_options
 from tessera.client.views.explain import wrapped
 from tessera.client.views.overview import class_lines
-from tessera.client.views.rendering import Column, Output, plain, show_value, table
+from tessera.client.views.rendering import Column, Output, plain, show, show_value, table
 from tessera.domain.devices.free_slots import Slots, Stranded, Unclaimed
+from tessera_schemas.base import Json
 from tessera_schemas.text.units import format_milli
 
 SAID = {
@@ -37,12 +42,13 @@ WHY_FREE = {
 
 @dataclass(frozen=True, slots=True)
 class SlotRow:
-    """One size of one pool."""
+    """One size of one pool, by GPUs or by the `role` of a job."""
 
     pool: str
     gpus: int
     slots: int
     largest: tuple[tuple[str, int], ...]
+    role: str = ""
 
     def describe_largest(self) -> str:
         return ", ".join(f"{most} in one {level}" for level, most in self.largest)
@@ -54,15 +60,64 @@ SIZES: list[Column[SlotRow]] = [
     Column("SLOTS", lambda row: str(row.slots), right=True),
     Column("LARGEST GANG", SlotRow.describe_largest, shrinks=True),
 ]
+OF_ROLES: list[Column[SlotRow]] = [
+    Column("POOL", lambda row: row.pool, shrinks=True),
+    Column("ROLE", lambda row: row.role, shrinks=True),
+    Column("PODS", lambda row: str(row.slots), right=True),
+    Column("LARGEST GANG", SlotRow.describe_largest, shrinks=True),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PodOptions:
+    """The pod that is asked about; none of them: pods of 1, 2, 4, 8 … GPUs."""
+
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Pods of each role of a job file (YAML)")] = None
+    gpus: Annotated[int, typer.Option(help="Pods with so many whole GPUs", min=0)] = 0
+    cpu: Annotated[str | None, typer.Option(help="And so much CPU: 2, 500m", show_default=False)] = None
+    memory: Annotated[str | None, typer.Option(help="And so much memory, such as 16Gi", show_default=False)] = None
+    gpu_model: Annotated[list[str] | None, typer.Option(help="Only on these GPU models")] = None
+    gpu_resource: Annotated[
+        str | None, typer.Option(help="GPUs of this resource, such as amd.com/gpu", show_default=False)
+    ] = None
+    device: Devices = None
+    match: Match = None
+
+    @property
+    def are_said(self) -> bool:
+        """Whether a pod is asked about."""
+        return any(getattr(self, option.name) for option in fields(self))
+
+    def roles(self) -> list[Json]:
+        """Roles as they are sent. Raises Failure."""
+        if self.file is None:
+            asked: dict[str, Any] = {"gpu_milli": 0, "gpu_model": self.gpu_model or (), "device": self.device or ()}
+            asked |= {name: getattr(self, name) for name in ("gpus", "cpu", "memory", "match", "gpu_resource")}
+            said = spec_of_options(("pod",), name=None, queue="default", image=DEFAULT_IMAGE, replicas=1, **asked)
+        else:
+            said = files.read_yaml(self.file)
+        spec, mistaken = files.read_job(said, str(self.file or "slots"))
+        if mistaken is not None:
+            raise mistaken
+        return list(spec["roles"])
 
 
 @command
 async def slots(
     at: AccessOptions,
+    pod: PodOptions,
     pool: Annotated[str, typer.Argument(help="Only this pool")] = "",
     output: Format = Output.TABLE,
 ) -> None:
-    """Show how many pods of 1, 2, 4, 8 … GPUs could start now, and what keeps idle GPUs from use."""
+    """
+    Show how many pods of 1, 2, 4, 8 … GPUs could start now, and what keeps idle GPUs from use.
+
+    With options, or a job file, how many pods of that kind, each alone; quota is not looked at, nor CPU and memory that
+    are not said.
+    """
+    if pod.are_said:
+        await _show_roles(at, pod, pool, output)
+        return
     answer = await api_of(at.find(), at.identity).get("/v1/slots")
     known, as_of = TypeAdapter(list[Slots]).validate_python(answer["items"]), int(answer["as_of"])
     found = [each for each in known if pool in ("", each.pool)]
@@ -73,6 +128,20 @@ async def slots(
     else:
         print("\n".join(lines(found, wide=output is Output.WIDE)))
         print(f"as of {as_of}")
+
+
+async def _show_roles(at: AccessOptions, pod: PodOptions, pool: str, output: Output) -> None:
+    api, rows, as_of = api_of(at.find(), at.identity), list[SlotRow](), 0
+    for role in pod.roles():
+        _, answer = await api.post("/v1/slots", {"role": role})
+        as_of, gpus = int(answer["as_of"]), int(role["resources"].get("gpus", 0))
+        for each in answer["items"]:
+            largest = tuple((str(level), int(most)) for level, most in each["largest"])
+            rows.append(SlotRow(each["pool"], gpus, int(each["slots"]), largest, role["name"]))
+    rows = [row for row in rows if pool in ("", row.pool)]
+    if pool and not rows:
+        raise Failure(Exit.NOT_FOUND, f"pool {pool}: no queue uses this pool; see `tessera queue list`")
+    show(output, OF_ROLES, rows, as_of)
 
 
 def lines(found: list[Slots], wide: bool = False) -> list[str]:

@@ -1,0 +1,112 @@
+"""Answers about free slots and idle GPUs, beside those in `models`."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from tessera.gateway.operations.models import AsOf
+from tessera_schemas.base import Lenient, Strict
+from tessera_schemas.job import Role
+
+
+class PodSlotsBody(Strict):
+    """A role of a job, in the form of the contract, of whose pods somebody wants to know how many could start now."""
+
+    role: Role
+
+
+class SlotSize(Lenient):
+    """Pods of so many GPUs that could start now: in the pool, and the most in one domain of each level."""
+
+    gpus: int
+    slots: int
+    largest: tuple[tuple[str, int], ...] = ()
+
+
+class PodSlots(Lenient):
+    """Pods of one role that could start now in a pool, and the most in one domain of each level."""
+
+    pool: str
+    slots: int
+    largest: tuple[tuple[str, int], ...] = ()
+
+
+class PodSlotList(Lenient):
+    as_of: AsOf
+    items: tuple[PodSlots, ...]
+
+
+class UnusedGpus(Lenient):
+    """GPUs that runs hold which were warned that they use none."""
+
+    runs: int = 0
+    gpu_milli: int = 0
+
+
+class HeldBackGpus(Lenient):
+    """GPUs that can be had and a rule keeps idle; `text` has the way out. What the caller does not see is ""."""
+
+    rule: str
+    gpu_milli: int
+    queue: str = ""
+    job_id: str = ""
+    name: str = ""
+    text: str = ""
+
+
+class PoolSlots(Lenient):
+    """Free slots of one pool; `stranded` says what keeps idle thousandths of GPUs, `held_back` what keeps free ones."""
+
+    pool: str
+    gpus: int
+    idle_gpu_milli: int
+    stranded: tuple[tuple[str, int], ...] = ()
+    sizes: tuple[SlotSize, ...] = ()
+    unused: UnusedGpus = UnusedGpus()
+    unclaimed: Annotated[
+        str,
+        Field(
+            description="Why free GPUs are unclaimed: nothing_waits, abandoned (all waiting jobs have lost their queue "
+            "or tenant), quota (all waiting jobs lack it), jobs_wait"
+        ),
+    ] = "nothing_waits"
+    held_back: tuple[HeldBackGpus, ...] = ()
+    device_classes: Annotated[
+        tuple[tuple[str, int, int, int], ...],
+        Field(description="Devices that drivers publish: class, number, of which taken, and under a taint"),
+    ] = ()
+
+
+class SlotList(Lenient):
+    as_of: AsOf
+    items: tuple[PoolSlots, ...]
+
+
+class KeptDevices(Lenient):
+    """
+    Devices of a node kept for a job until `until_ts`: `gpu_milli` of each. Runs that are being stopped may still hold
+    them. Of another tenant's job id and name are "".
+    """
+
+    devices: tuple[int, ...]
+    gpu_milli: int
+    cause: str
+    until_ts: int
+    job_id: str = ""
+    name: str = ""
+
+
+class NodeIdle(Lenient):
+    """A node's idle thousandths of GPUs by cause, as in `PoolSlots.stranded`, and the jobs some are kept for."""
+
+    node: str
+    pool: str
+    stranded: tuple[tuple[str, int], ...] = ()
+    reserved: tuple[KeptDevices, ...] = ()
+
+
+class IdleList(Lenient):
+    """Nodes with idle or reserved GPUs; nodes whose GPUs are all held are left out."""
+
+    as_of: AsOf
+    items: tuple[NodeIdle, ...]
