@@ -5,8 +5,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tessera.domain.devices.empty_nodes import empty_node
 from tessera.domain.devices.instances import layout
-from tessera.domain.devices.resources import Need, Node, RoleNeed, empty_node
+from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, SERVES
 from tessera_schemas.facts import NodeSeen
 

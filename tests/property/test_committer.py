@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.client.ledger.replay import verify
-from tessera.domain.devices.resources import WHOLE_GPU, Amount, Node, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import WHOLE_GPU, Amount, Node
 from tessera.domain.folding.fold import apply_record, take_in
 from tessera.domain.state import TABLES, State
 from tessera.domain.storing.snapshot import dump, load

@@ -15,7 +15,7 @@ from tessera.engine.claims.drawing import (
     draw_together,
     is_answer,
 )
-from tessera.engine.claims.solving import Shortage
+from tessera.engine.claims.shortages import Shortage
 from tessera.testkit.checker.checked_nodes import CheckedNodes, HeldAmounts
 from tessera.testkit.devices_checker import drawn_amounts
 from tests.property.device_worlds import (

@@ -8,7 +8,8 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.domain.devices.resources import Need, Node, RoleNeed, emptied
+from tessera.domain.devices.empty_nodes import emptied
+from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera.engine.placement.fits import count_bundles, fits, kind_of, never_fits, placed_on, short_of
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import inadmissible

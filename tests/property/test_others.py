@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.engine.placement.fits import count_bundles, fits, kind_of, placed_on
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.work.placement import Placement

@@ -6,7 +6,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain.devices.resources import Node, RoleNeed, emptied, empty_node, role_need
+from tessera.domain.devices.empty_nodes import emptied, empty_node
+from tessera.domain.devices.resources import Node, RoleNeed, role_need
 from tessera.domain.work.gang import gang_of
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import FreeCapacity, place_gang

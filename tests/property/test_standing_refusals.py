@@ -6,7 +6,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain.devices.resources import WHOLE_GPU, Node, RoleNeed, emptied
+from tessera.domain.devices.empty_nodes import emptied
+from tessera.domain.devices.resources import WHOLE_GPU, Node, RoleNeed
 from tessera.domain.work.gang import gang_of
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import fits, never_fits

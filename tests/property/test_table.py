@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain.devices.resources import Node, RoleNeed, emptied
+from tessera.domain.devices.empty_nodes import emptied
+from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.domain.work.gang import gang_of
 from tessera.engine.placement import gangs as gangs_module
 from tessera.engine.placement.fits import count_bundles, never_fits

@@ -13,7 +13,8 @@ from functools import partial
 from statistics import median
 from time import process_time
 
-from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed
 from tessera.domain.mix import Mix, cpu_per_gpu, models_of, weights
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.scoring.price_aware import PriceAware

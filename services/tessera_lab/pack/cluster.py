@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from tessera.domain.devices.resources import Need, Node, RoleNeed, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera.domain.mix import MixKind, kind_of
 from tessera.domain.work.gang import Gang, gang_of
 from tessera.engine.scoring.fgd import typical

@@ -17,8 +17,9 @@ import numpy as np
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.domain.devices.claims import ChoiceNeed, ClaimNeed, RequestNeed
+from tessera.domain.devices.empty_nodes import empty_node
 from tessera.domain.devices.offers import DeviceClass, Offer, Selection
-from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed, empty_node
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed
 from tessera.domain.folding.device_offers import see_claims
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace

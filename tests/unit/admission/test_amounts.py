@@ -8,7 +8,8 @@ import pytest
 from tessera.admission.decide.amounts import fill_amounts
 from tessera.admission.decide.outcome import Origin, judge_tenant_command
 from tessera.admission.decide.policy import AdmissionPolicy, Pools, tree_of
-from tessera.domain.devices.resources import Node, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Node
 from tessera_schemas.config import Config
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import JobSpec

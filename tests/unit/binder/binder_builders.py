@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tessera.domain.devices.resources import Node, empty_node, role_need
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Node, role_need
 from tessera.domain.entities import Job, Run
 from tessera.domain.work.gang import gang_of
 from tessera_schemas.base import Json, job_id, run_id

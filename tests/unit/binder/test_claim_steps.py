@@ -7,7 +7,8 @@ import pytest
 
 from tessera.binder.claims.decide.allocation import AllocatedDevice, ClaimReservation, allocation_of, share_id
 from tessera.binder.claims.decide.steps import Write, find_unready, next_joining, next_undo, next_write
-from tessera.domain.devices.resources import Node, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Node
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, RUN_ANNOTATION, RUN_LABEL
 from tessera_schemas.reasons import Code, Reason

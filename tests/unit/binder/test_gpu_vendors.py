@@ -9,7 +9,8 @@ from tessera.admission.decide.pods import not_the_clients
 from tessera.binder.adoption.decide.amounts import resources_of
 from tessera.binder.decide.nodes import node_seen
 from tessera.client.ledger.replay import verify
-from tessera.domain.devices.resources import empty_node, replace
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import replace
 from tessera.domain.devices.slots import while_held
 from tessera.testkit.checker import check
 from tessera.testkit.rules_checker import check_rules

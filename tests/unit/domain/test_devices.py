@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tessera.domain.devices.resources import Node, empty_node, role_need
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Node, role_need
 from tessera.domain.devices.slots import while_held
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.reasons import Code

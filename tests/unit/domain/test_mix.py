@@ -5,7 +5,8 @@ from random import Random
 import pytest
 
 from tessera.domain import mix as module
-from tessera.domain.devices.resources import Need, Node, RoleNeed, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera.domain.mix import (
     BOUND_FADES_OVER,
     BOUND_MODELS_MAX,

@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from tessera.domain.devices.resources import Amount, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Amount
 from tessera.domain.queues import QueueTree, QuotaBook, queue_tree
 from tessera_schemas.config import Config, Flavor, Queue, Quota
 from tests.builders import config_body, node_seen

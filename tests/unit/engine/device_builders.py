@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from tessera.domain.devices.claims import ChoiceNeed, ClaimNeed, ConstraintNeed, RequestNeed
 from tessera.domain.devices.offers import DeviceClass, Offer, Selection
 from tessera.engine.claims.drawing import Drawn, FreeOffer, draw
-from tessera.engine.claims.solving import Shortage
+from tessera.engine.claims.shortages import Shortage
 from tessera_schemas.cluster.device_layouts import (
     DeviceCapacity,
     DeviceLayout,

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from tessera.domain.devices.resources import Need, Node, RoleNeed, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera_schemas.facts import NodeSeen, Taint
 
 GIB = 2**30

@@ -3,7 +3,7 @@
 import pytest
 
 from tessera.engine.claims.drawing import NO_OFFER, FreeOffer, draw
-from tessera.engine.claims.solving import Shortage
+from tessera.engine.claims.shortages import Shortage
 from tests.unit.engine.allocator_cases import CASES, Case
 from tests.unit.engine.device_builders import offer
 

@@ -5,7 +5,7 @@ from typing import Any
 from tessera.admission.decide.policy import AdmissionPolicy, Pools
 from tessera.admission.decide.verdict import find_job_faults
 from tessera.client.ledger.replay import verify
-from tessera.domain.devices.resources import empty_node
+from tessera.domain.devices.empty_nodes import empty_node
 from tessera.engine.explain.explanation import explain
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules

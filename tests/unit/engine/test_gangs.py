@@ -5,7 +5,8 @@ from sys import setprofile
 
 import pytest
 
-from tessera.domain.devices.resources import Need, Node, RoleNeed, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.placement.inadmissible import inadmissible
 from tessera_schemas.reasons import Code, Reason

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.domain.devices.resources import Need, RoleNeed, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Need, RoleNeed
 from tessera.domain.entities import Job, Run
 from tessera.engine.placement.capacity import leaving
 from tessera.engine.placement.faults import placement_faults

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed
 from tessera.domain.devices.zones import free_in_zones
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure

@@ -10,7 +10,8 @@ from tessera.binder.decide.pods import pod_of
 from tessera.binder.nodes.others import summed
 from tessera.binder.nodes.uses import uses_of
 from tessera.client.input.files import job_spec as spec_from_file
-from tessera.domain.devices.resources import Node, empty_node, role_need
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Node, role_need
 from tessera.domain.state import State
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.fits import fits

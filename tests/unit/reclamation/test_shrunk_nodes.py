@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from tessera.domain.devices.resources import Node, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Run
 from tessera.reclamation.lost_runs.decide import broken, is_short
 from tessera_schemas.reasons import Code, Reason

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tessera.domain.devices.resources import WHOLE_GPU, Amount, Node, RoleNeed, no_slices_taken
+from tessera.domain.devices.empty_nodes import no_slices_taken
+from tessera.domain.devices.resources import WHOLE_GPU, Amount, Node, RoleNeed
 from tessera.domain.queues import UNLIMITED, QueueTree, queue_tree
 from tessera.domain.quota_parts import in_numbers, sizes_at_best
 from tessera.domain.work.evidence import RememberedNode, at_their_best

@@ -86,10 +86,7 @@ def node_seen(
             mig_instances=gpus.mig_instances,
             devices=_further(capacity, kind),
             labels=labels,
-            taints=tuple(
-                {"key": t["key"], "value": t.get("value", ""), "effect": t["effect"]}
-                for t in node.get("spec", {}).get("taints", ())
-            ),
+            taints=_taints(node),
             others=count_replicas(gpus, exclude_cut_cards(profile, _counted_by(others, kind))),
             cordoned=cordoned,
             capacity=_more_than_allocatable(status),
@@ -108,6 +105,11 @@ def node_seen(
     if profile in NAMES_ITS_CARDS and others.gpus:
         return with_trouble(seen, Code.DEVICE_CONFLICT, f"pods that are not ours have {others.gpus} of {GPU_RESOURCE}")
     return seen
+
+
+def _taints(node: dict[str, Any]) -> tuple[dict[str, str], ...]:
+    found = node.get("spec", {}).get("taints", ())
+    return tuple({"key": t["key"], "value": t.get("value", ""), "effect": t["effect"]} for t in found)
 
 
 def _stock(labels: Metadata, known: Collection[GpuResource]) -> str:

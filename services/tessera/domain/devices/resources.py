@@ -18,9 +18,8 @@ from tessera.domain.devices.zones import ZoneAmounts, held_in_zones
 from tessera.domain.storing.fast import fast_init, replace
 from tessera.domain.storing.later import later
 from tessera_schemas.cluster.labels import GPU_RESOURCE
-from tessera_schemas.cluster.mig import GEOMETRIES, PROFILES, resource_of
+from tessera_schemas.cluster.mig import PROFILES, resource_of
 from tessera_schemas.cluster.resource_kinds import is_device
-from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import GPU_MILLI, AffinityTerm, Role, RoleReach, Toleration
 from tessera_schemas.reasons import Reason
 from tessera_schemas.work.placement import DrawnDevice, Placement
@@ -380,7 +379,7 @@ class Node:
             elif beyond is not None:
                 beyond += sign  # the node shrank meanwhile: its holder has another one of those that are left
         if self.others.gpus or beyond is not None:
-            theirs = _give_others(gpu, self.others.gpus + max(0, beyond or 0))
+            theirs = give_others(gpu, self.others.gpus + max(0, beyond or 0))
         if placement.drawn:
             for slot, milli in self.gpu_parts(each.id for each in placement.drawn if not each.admin):
                 gpu[slot] -= sign * milli
@@ -453,7 +452,7 @@ class Node:
         gpu = list(self.gpu_free)
         for device in self.gpu_others:
             gpu[device] = WHOLE_GPU
-        gpu_others = _give_others(gpu, left.gpus + max(0, self.gpu_beyond or 0))
+        gpu_others = give_others(gpu, left.gpus + max(0, self.gpu_beyond or 0))
         return replace(
             self,
             cpu_free=self.cpu_free + had.cpu_milli - left.cpu_milli,
@@ -470,7 +469,7 @@ class Node:
         gpu = list(self.gpu_free)
         for device in self.gpu_others:
             gpu[device] = WHOLE_GPU
-        theirs = _give_others(gpu, self.others.gpus + beyond)
+        theirs = give_others(gpu, self.others.gpus + beyond)
         return replace(self, gpu_free=tuple(gpu), gpu_others=theirs, gpu_beyond=beyond)
 
     def _devices_after(self, need: Need, sign: int) -> tuple[tuple[str, int], ...]:
@@ -493,105 +492,9 @@ def taken_after(had: Taken, devices: Iterable[DrawnDevice], sign: int) -> Taken:
     return tuple(sorted((before + change if sign > 0 else before - change).elements()))
 
 
-def _give_others(gpu: list[int], count: int) -> tuple[int, ...]:
+def give_others(gpu: list[int], count: int) -> tuple[int, ...]:
     """Take the highest slots that are wholly free, at most `count`; returns them in order."""
     theirs = [slot for slot, left in enumerate(gpu) if left == WHOLE_GPU][-count:] if count else []
     for slot in theirs:
         gpu[slot] = 0
     return tuple(theirs)
-
-
-def emptied(node: Node) -> Node:
-    """The node with nothing on it, not even what is not ours, and ready."""
-    return Node(
-        node.name,
-        node.pool,
-        True,
-        node.cpu_milli,
-        node.memory_bytes,
-        node.pods,
-        node.gpus,
-        node.gpu_model,
-        node.device_profile,
-        node.labels,
-        node.taints,
-        node.cpu_milli,
-        node.memory_bytes,
-        node.pods,
-        (WHOLE_GPU,) * node.gpus,
-        node.gone,
-        node.gpu_memory_bytes,
-        node.mig_geometry,
-        node.devices,
-        node.devices,
-        no_slices_taken(node.gpus, node.mig_geometry),
-        gpu_uuids=node.gpu_uuids,
-        mig_instances=node.mig_instances,
-        tolerated=node.tolerated,
-        offer=node.offer,
-        tainted=node.tainted,
-        missing=node.missing,
-        gpu_resource=node.gpu_resource,
-        gpu_default=node.gpu_default,
-        share_milli=node.share_milli,
-        zones=node.zones,
-        pieces=node.pieces,
-    )
-
-
-def no_slices_taken(gpus: int, mig_geometry: str) -> tuple[tuple[int, ...], ...]:
-    """Empty GPUs of that geometry, in the form of `Node.mig_taken`; nothing for GPUs that are not cut."""
-    return ((0,) * GEOMETRIES[mig_geometry].slices,) * gpus if mig_geometry in GEOMETRIES else ()
-
-
-def empty_node(seen: NodeSeen) -> Node:
-    """The node as the cluster describes it, with nothing of ours on it."""
-    devices, others = tuple(sorted(seen.devices.items())), others_of(seen)
-    theirs, gpu = dict(others.devices), [WHOLE_GPU] * seen.gpus
-    gpu_others = _give_others(gpu, others.gpus) if others.gpus else ()
-    return Node(
-        seen.name,
-        seen.pool,
-        seen.ready and not seen.gone and seen.trouble is None,
-        seen.cpu_milli,
-        seen.memory_bytes,
-        seen.pods,
-        seen.gpus,
-        seen.gpu_model,
-        seen.device_profile,
-        tuple(sorted(seen.labels.items())),
-        tuple(sorted((t.key, t.value, t.effect) for t in seen.taints)),
-        seen.cpu_milli - others.cpu_milli,
-        seen.memory_bytes - others.memory_bytes,
-        seen.pods - others.pods,
-        tuple(gpu),
-        seen.gone,
-        seen.gpu_memory_bytes,
-        seen.mig_geometry,
-        devices,
-        tuple((name, count - theirs.get(name, 0)) for name, count in devices),
-        no_slices_taken(seen.gpus, seen.mig_geometry),
-        others,
-        gpu_others,
-        seen.gpu_uuids,
-        tuple(sorted(seen.mig_instances.items())),
-        seen.trouble,
-        seen.cordoned and not seen.gone,
-        capacity=tuple(sorted(seen.capacity.items())),
-        offer=Offer(seen.offer.layout) if seen.offer.layout else None,
-        tainted=tuple(sorted((t.device, t.key, t.value, t.effect) for t in seen.offer.tainted)),
-        drawn_by_others=tuple(sorted((t.device, tuple(sorted(t.capacity.items()))) for t in seen.offer.taken)),
-        missing=tuple(sorted(seen.offer.missing)),
-        gpu_resource=seen.gpu_resource,
-        gpu_default=seen.gpu_default,
-        share_milli=seen.share_milli,
-        zones=tuple(tuple(sorted(zone.items())) for zone in seen.zones),
-    )
-
-
-def others_of(seen: NodeSeen) -> OthersUse:
-    """Converts what a node fact says of pods that Tessera did not place; devices are sorted by name."""
-    reported = seen.others
-    return OthersUse(
-        reported.cpu_milli, reported.memory_bytes, reported.pods, reported.gpus, tuple(sorted(reported.devices.items()))
-    )

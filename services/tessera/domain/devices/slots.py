@@ -6,7 +6,8 @@ other devices: a node that changes so takes nothing new and keeps its old device
 Pure.
 """
 
-from tessera.domain.devices.resources import Node, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Node
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.facts import NodeSeen

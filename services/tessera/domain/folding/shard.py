@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.domain.devices.resources import Node, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Node
 from tessera.domain.devices.slots import while_held
 from tessera.domain.entities import Drain, Earmark, NodeBackoff, PublishedSlots, RefusedWork, Run
 from tessera.domain.errors import Contradiction, UnknownFormat

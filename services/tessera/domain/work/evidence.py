@@ -12,7 +12,8 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any
 
-from tessera.domain.devices.resources import Node, emptied
+from tessera.domain.devices.empty_nodes import emptied
+from tessera.domain.devices.resources import Node
 from tessera.domain.storing.fast import fast_init, replace
 from tessera_schemas.cluster.labels import GPU_RESOURCE, tells_condition
 

@@ -9,7 +9,7 @@ from tessera.domain.devices.resources import Need, Node
 from tessera.domain.storing.fast import replace
 from tessera.engine.claims.drawing import draw, free_devices
 from tessera.engine.claims.extended import claims_on
-from tessera.engine.claims.solving import LESS_ISOLATED, TAINTED, TAKEN, UNFIT, Shortage
+from tessera.engine.claims.shortages import LESS_ISOLATED, TAINTED, TAKEN, UNFIT, Shortage
 
 TAINTS_MAX = CONDITIONS_MAX = 3
 MATCHING = "matching"

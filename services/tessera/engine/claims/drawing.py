@@ -14,7 +14,8 @@ from tessera.domain.devices.claims import ChoiceNeed, ClaimNeed, RequestNeed
 from tessera.domain.devices.offers import Offer
 from tessera.domain.devices.resources import Node
 from tessera.domain.storing.fast import fast_init
-from tessera.engine.claims.solving import Shortage, Solution, Solver
+from tessera.engine.claims.shortages import Shortage
+from tessera.engine.claims.solving import Solution, Solver
 from tessera_schemas.work.placement import DrawnDevice
 
 NO_OFFER = Offer("")

@@ -12,7 +12,7 @@ from tessera.domain.devices.offers import Offer
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.claims.drawing import NO_OFFER, by_pod, count_sets, draw, free_devices, named
-from tessera.engine.claims.solving import Shortage
+from tessera.engine.claims.shortages import Shortage
 from tessera_schemas.cluster.devices import serves
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.work.placement import EXTENDED_CLAIM, DrawnDevice

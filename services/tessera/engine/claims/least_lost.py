@@ -13,7 +13,7 @@ from tessera.engine.claims.drawing import FreeOffer, draw, free_devices
 from tessera.engine.claims.extended import claims_on
 from tessera.engine.claims.islands import after, islands_of
 from tessera.engine.claims.pieces import lost_of, usual_devices
-from tessera.engine.claims.solving import Shortage
+from tessera.engine.claims.shortages import Shortage
 from tessera.engine.scoring.protocol import BEST_FIT, TightDevice
 
 # A cost has 16 bits below its score (`ScoringPolicy.words`), so that best fit keeps its words and loss has its own.

@@ -16,6 +16,7 @@ def count_in_zones(needs: Sequence[Need], node: Node, most: int) -> int:
     left to the kubelet.
     """
     pods, free = _pods_in_zones(needs, node), _free_zones(node)
+    # Whether two pods of a bundle find zones together is no search that a kubelet does: one pod comes after the other.
     if len(needs) > 1:
         return most if all(_is_held(pod, free) for pod in pods) else 0
     for pod in pods:
@@ -38,6 +39,7 @@ def describe_zones(needs: Sequence[Need], nodes: Iterable[Node]) -> str:
         most[pod] = max(most.get(pod, (-1, [])), *(_nearness(pod, zone) for zone in free))
     if not found:
         return ""
+    # Bundles may have several pods: the one that the most nodes are short of is told.
     pod, count = min(found.items(), key=lambda each: (-each[1], each[0]))
     names = sorted(range(len(pod)), key=lambda at: (pod[at][0] == "cpu", at))
     asked = _listed([_amount(*pod[at]) for at in names])

@@ -9,19 +9,16 @@ islands that are the same but for their names. A bound on steps keeps the worst 
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tessera.domain.devices.claims import BorneTaint, ChoiceNeed, ClaimNeed, ConstraintNeed, RequestNeed
 from tessera.domain.devices.offers import Offer
-from tessera.domain.storing.fast import fast_init
 from tessera.engine.claims.islands import Island, IslandState, after, amounts_left, bits_of, cost, islands_of, possible
 from tessera.engine.claims.pieces import lost, usual_devices
 from tessera.engine.claims.shares import ShareAmounts, amounts_asked
+from tessera.engine.claims.shortages import LESS_ISOLATED, TAINTED, TAKEN, UNFIT, Shortage
 from tessera_schemas.cluster.devices import isolates
 
-TAKEN, UNFIT, LESS_ISOLATED, TAINTED = "taken", "unfit", "less isolated", "tainted by "
-"""What keeps a device from a request; the last one is followed by the key of its taint."""
 STEPS_MAX = 2_000
 """Devices and choices tried in one draw."""
 DEVICES_OF_A_CLAIM = 32
@@ -29,37 +26,6 @@ DEVICES_OF_A_CLAIM = 32
 
 SeenValues = frozenset[int]
 """Values of an attribute that the devices drawn under one constraint have; one at most where they must match."""
-
-
-@fast_init
-@dataclass(frozen=True, slots=True)
-class Shortage:
-    """
-    Why there are no devices for a request: `matching` devices of the node, less what was `taken`, `tainted` by keys
-    that are not borne, `unfit` for the capacity asked for, and `less_isolated` than is asked for, are fewer
-    than `count` (0: every one that matches).
-
-    Where they are enough, they are not together with what else the claims ask for. `unknown`: nobody has said yet what
-    the selectors take; `error`: an evaluation of them ended so; `incomplete`: every device is asked for and a pool
-    cannot be read; `gave_up`: the search took too many steps. `networked` are those of the devices that other nodes
-    reach too, by `driver/pool/device`, each with what keeps it from the request: `TAKEN` and
-    the words beside it, or "".
-    """
-
-    claim: str
-    request: str
-    device_class: str
-    count: int
-    matching: int = 0
-    taken: int = 0
-    tainted: tuple[tuple[str, int], ...] = ()
-    unfit: int = 0
-    unknown: bool = False
-    error: str = ""
-    incomplete: bool = False
-    gave_up: bool = False
-    networked: tuple[tuple[str, str], ...] = ()
-    less_isolated: int = 0
 
 
 class Pick(NamedTuple):

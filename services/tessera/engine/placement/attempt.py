@@ -14,7 +14,7 @@ from tessera.domain.devices.resources import Node
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang
 from tessera.engine.claims.drawing import Drawn, draw_together, free_devices, named
-from tessera.engine.claims.solving import Shortage
+from tessera.engine.claims.shortages import Shortage
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import closed, count_bundles, drawn_for, kind_of, placed_on, short_of
 from tessera.engine.placement.placement_groups import BundleCounts, BundleSet

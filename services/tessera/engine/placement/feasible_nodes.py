@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
 
-from tessera.domain.devices.resources import Node, emptied
+from tessera.domain.devices.empty_nodes import emptied
+from tessera.domain.devices.resources import Node
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.fits import BundleKind, TaintParts, count_bundles, first_taint_against, never_fits
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy

@@ -18,7 +18,7 @@ from tessera.domain.work.evidence import FitFailure
 from tessera.engine.claims.drawing import as_of_one_pod, draw, free_devices, named, why_never
 from tessera.engine.claims.extended import claims_on, devices_free, draw_bundle, never_gpus, sets_of
 from tessera.engine.claims.numa_zones import count_in_zones
-from tessera.engine.claims.solving import Shortage
+from tessera.engine.claims.shortages import Shortage
 from tessera.engine.placement.mig import free_positions, has_profile, position
 from tessera_schemas.cluster.devices import ISOLATIONS, NAMES_ITS_CARDS, OF_REPLICAS, isolates, isolation_of, serves
 from tessera_schemas.cluster.labels import GPU_RESOURCE

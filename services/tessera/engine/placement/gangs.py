@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from operator import attrgetter
 
+from tessera.domain.devices.empty_nodes import emptied
 from tessera.domain.devices.networks import pools_drawn, reached
-from tessera.domain.devices.resources import Node, RoleNeed, emptied
+from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.domain.work.gang import Gang, gang_of
 from tessera.engine.placement.attempt import Attempt, place_by_trying
 from tessera.engine.placement.feasible_nodes import FeasibleNodes

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tessera.domain.devices.resources import WHOLE_GPU, Node, RoleNeed, emptied
+from tessera.domain.devices.empty_nodes import emptied
+from tessera.domain.devices.resources import WHOLE_GPU, Node, RoleNeed
 from tessera.domain.queues import BUT, QueueTree
 from tessera.domain.work.gang import gang_of
 from tessera.engine.placement.feasible_nodes import FeasibleNodes

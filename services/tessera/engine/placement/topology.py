@@ -15,7 +15,8 @@ The tightest values get one more where it does not come out even.
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from tessera.domain.devices.resources import WHOLE_GPU, emptied
+from tessera.domain.devices.empty_nodes import emptied
+from tessera.domain.devices.resources import WHOLE_GPU
 from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.fits import count_bundles, count_spared
 from tessera.engine.placement.placement_groups import BundleCounts, BundleSet, PlacementGroup

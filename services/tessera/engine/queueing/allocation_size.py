@@ -50,6 +50,7 @@ def drawn_bytes(drawn: Iterable[DrawnDevice]) -> int:
 
 def most_bytes(state: State, job: Job, longest: Longest) -> int:
     """Upper bound in bytes of the job's allocation record."""
+    # A class answers on nodes of drivers alone, but before the search nobody knows on which nodes the pods will be.
     answered = frozenset(known.extended_resource for _, known in state.device_classes.items())
     return ALLOCATION_BYTES + sum(
         role.replicas

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tessera.domain.devices.resources import Node, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Node
 from tessera.domain.mix import Mix, MixKind, Seen
 from tessera.domain.storing.fast import replace
 from tessera.engine.pricing.pricing_problem import LEFT_FROM, Occupancy, make_pricing_problem, occupancy_of

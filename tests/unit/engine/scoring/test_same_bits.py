@@ -6,7 +6,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from tessera.domain.devices.resources import Need, Node, RoleNeed, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera.domain.mix import Mix, MixKind
 from tessera.domain.storing.fast import replace
 from tessera.engine.placement.gangs import FreeCapacity

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tessera.domain.devices.resources import Need, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Need
 from tessera.domain.mix import SETTLED_AT, Mix, MixKind
 from tessera.domain.storing.snapshot import dump, load
 from tessera.domain.storing.statehash import StateHash

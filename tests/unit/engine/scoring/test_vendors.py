@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tessera.domain.devices.resources import Need, Node, empty_node
+from tessera.domain.devices.empty_nodes import empty_node
+from tessera.domain.devices.resources import Need, Node
 from tessera.domain.mix import Mix, MixKind, kind_of, other_resources, weights
 from tessera.domain.storing.fast import replace
 from tessera.engine.pricing.pricing_problem import make_pricing_problem

@@ -3,7 +3,7 @@
 import pytest
 
 from tessera.client.outcomes import Failure
-from tessera.domain.devices.resources import empty_node
+from tessera.domain.devices.empty_nodes import empty_node
 from tessera.domain.mix import SETTLED_AT
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.pricing.pricing_problem import PricingProblem
