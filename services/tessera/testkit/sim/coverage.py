@@ -65,6 +65,7 @@ FAULTS = (
     "device lost",
     "device tainted",
     "device taken by others",
+    "network moved",
     "slow start",
     "end in the notice",
 )

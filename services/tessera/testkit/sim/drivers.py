@@ -3,7 +3,9 @@ A driver of network cards that publishes its devices (DRA), and what goes wrong 
 parts, lies, loses a card, taints one, or somebody else's claim takes one first.
 
 Each card is there whole and as its two ports, which use the counters of one set: who has a port keeps others from the
-whole card. Accidents draw from chance of their own, so that the other faults of a seed stay as they are.
+whole card. Links of a fabric reach all nodes, or for a while one of them.
+
+Accidents draw from chance of their own, so that the other faults of a seed stay as they are.
 """
 
 import asyncio
@@ -22,6 +24,7 @@ from tessera_schemas.cluster.labels import DELETE_PROTECTION
 CARDS = 2
 DECISIONS_AWAITED = 300
 STRANGERS = "theirs"
+FABRIC, LINKS = "fabric", 2
 RESERVED = {"resource": "pods", "name": "theirs", "uid": "uid-of-theirs"}
 
 
@@ -58,7 +61,7 @@ class Drivers:
         """`state` is what the ledger makes of the shard now."""
         self._cluster, self._clock, self._random, self._nodes, self._coverage = cluster, clock, random, nodes, coverage
         self._state = state
-        self._generations = dict.fromkeys(nodes, 0)
+        self._generations = dict.fromkeys((*nodes, FABRIC), 0)
         self._strangers = 0
         self._kinds = {
             "driver restarted": self._restart,
@@ -67,6 +70,7 @@ class Drivers:
             "device lost": self._lose_device,
             "device tainted": self._taint_device,
             "device taken by others": self._take_device,
+            "network moved": self._move_network,
         }
 
     def begin(self) -> None:
@@ -75,6 +79,7 @@ class Drivers:
         self._cluster.create("deviceclasses", "", {"metadata": {"name": NICS}, "spec": wanted})
         for node in self._nodes:
             self._publish(node)
+        self._publish_network(None)
 
     async def run(self, seconds: float) -> None:
         """One accident after the other at random times, until `seconds` of the loop's time or cancelled."""
@@ -90,6 +95,7 @@ class Drivers:
         with self._cluster.faults.paused():
             for node in self._nodes:
                 self._publish(node)
+            self._publish_network(None)
             for number in range(self._strangers):
                 self._free(f"theirs-{number}")
 
@@ -102,17 +108,28 @@ class Drivers:
         self._withdraw(node)
         self._put(node, 0, slices, published(**wrong))  # type: ignore[arg-type]
 
-    def _put(self, node: str, number: int, slices: int, devices: Json) -> None:
-        pool = {"name": node, "generation": self._generations[node], "resourceSliceCount": slices}
-        spec = {"driver": NICS, "nodeName": node, "pool": pool, **devices}
+    def _publish_network(self, node: str | None) -> None:
+        """A new generation of the links, which all nodes reach, or this one alone."""
+        self._generations[FABRIC] += 1
+        self._withdraw(FABRIC)
+        named = {"key": "metadata.name", "operator": "In", "values": [node]}
+        selector: Json = {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [named]}]}}
+        where = selector if node else {"allNodes": True}
+        devices = [{"name": f"link-{at}", "attributes": {"fast": {"bool": True}}} for at in range(LINKS)]
+        self._put(FABRIC, 0, 1, {"devices": devices, "nodeName": None, **where})
+
+    def _put(self, pool: str, number: int, slices: int, devices: Json) -> None:
+        generation = self._generations[pool]
+        named = {"name": pool, "generation": generation, "resourceSliceCount": slices}
+        spec = {"driver": NICS, "nodeName": pool, "pool": named, **devices}
         with self._cluster.faults.paused():
-            name = f"{node}-nics-{self._generations[node]}-{number}"
+            name = f"{pool}-nics-{generation}-{number}"
             self._cluster.create("resourceslices", "", {"metadata": {"name": name}, "spec": spec})
 
-    def _withdraw(self, node: str) -> None:
+    def _withdraw(self, pool: str) -> None:
         with self._cluster.faults.paused():
             for one in self._cluster.list("resourceslices")[0]:
-                if one.object["spec"]["nodeName"] == node:
+                if one.object["spec"]["pool"]["name"] == pool:
                     self._cluster.delete("resourceslices", "", one.meta["name"])
 
     # -- accidents
@@ -142,6 +159,11 @@ class Drivers:
         self._publish(node, tainted=self._any_device())
         await self._last(0.5, 4.0)
         self._publish(node)
+
+    async def _move_network(self, node: str) -> None:
+        self._publish_network(node)
+        await self._last(0.5, 4.0)
+        self._publish_network(None)
 
     async def _take_device(self, node: str) -> None:
         """Another scheduler allocates what is free by the claims of now: what a decision has, if there is any."""
