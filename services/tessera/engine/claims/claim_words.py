@@ -100,7 +100,9 @@ def _words(device_class: str, shortages: list[Shortage], counts: Counter[str], o
     if any(short.unknown for short in shortages):
         return f"{device_class}: its devices are being looked at"
     parts = [f"{counts[MATCHING]} devices of class {device_class}"]
-    taken, taints = counts[TAKEN], Counter({what: n for what, n in counts.items() if what.startswith(TAINTED)})
+    # Of a network one node may have heard of a taint and another not yet: then it is left out.
+    tainted = {what: count for what, count in counts.items() if what.startswith(TAINTED) and count > 0}
+    taken, taints = counts[TAKEN], Counter(tainted)
     parts += [f"{taken} taken{f' ({own} by its other pods)' if own else ''}"] if taken else []
     parts += [f"{count} {what}" for what, count in taints.most_common(TAINTS_MAX)]
     parts += [f"{counts[UNFIT]} without the capacity"] if counts[UNFIT] else []
