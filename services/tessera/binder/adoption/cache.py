@@ -9,7 +9,7 @@ from tessera.binder.adoption.owners.device_claims import read_device_claims
 from tessera.binder.adoption.owners.known import NotAllowed, Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.bounded import BoundedDict
-from tessera.binder.workloads.port import Group
+from tessera.binder.workloads.port import Group, GroupKind
 from tessera.binder.workloads.reading import items, mapping, text
 from tessera.binder.workloads.references import OwnerRef
 from tessera.binder.workloads.registry import kind_of, size_of, survives_eviction
@@ -91,7 +91,9 @@ class Adoptions:
         if isinstance(size, Reason):
             return size
         pods = await self._volumes.placeable(group.namespace, self._marks.read(waiting, owner))
-        pods = pods if isinstance(pods, Reason) else await read_device_claims(self._owners, pods, group.namespace)
+        if not isinstance(pods, Reason):
+            alone = group.kind is GroupKind.POD
+            pods = await read_device_claims(self._owners, pods, group.namespace, by_themselves=alone)
         return pods if isinstance(pods, Reason) else spec_of(group, pods, size, owner)
 
     def forget(self, group_id: str) -> None:

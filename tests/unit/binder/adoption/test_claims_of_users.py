@@ -7,7 +7,7 @@ import pytest
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, RUN_ANNOTATION
 from tessera_schemas.facts import CancelRequested
-from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, batch_job
+from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, batch_job, user_pod
 from tests.unit.binder.claim_builders import DRIVER, claim
 from tests.unit.binder.claim_worlds import claims, publish_devices
 
@@ -182,3 +182,22 @@ async def test_pods_that_share_a_claim_are_bound_anew_after_a_refused_bind_of_on
         assert (job.phase, job.attempt) == ("running", 2)
         assert found["metadata"]["annotations"] == {RUN_ANNOTATION: job.run_id}
         assert len(found["status"]["reservedFor"]) == 2
+
+
+async def test_pods_of_one_owner_that_start_by_themselves_share_the_claim_that_they_name() -> None:
+    """As those of a Deployment: each is a job, and the second joins the first while it is at work."""
+    async with AdoptionWorld(nodes=("node-b", "node-a"), gpus=0) as world:
+        publish_devices(world)
+        await world.run(3)
+        make_claim(world)
+        keeper = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve", "uid": "serve", "controller": True}
+        for name in ("serve-1", "serve-2"):
+            pod = user_pod(name, gpus=0, resourceClaims=THE_CLAIM)
+            pod["metadata"]["ownerReferences"] = [keeper]
+            world.core.create("pods", NS, pod)
+        await world.run(60)
+        pods = world.owned("serve")
+        assert [pod["spec"].get("nodeName") for pod in pods] == ["node-a", "node-a"], [world.condition(p) for p in pods]
+        assert {user["uid"] for user in only_claim(world)["status"]["reservedFor"]} == {
+            pod["metadata"]["uid"] for pod in pods
+        }

@@ -19,10 +19,13 @@ from tessera_schemas.cluster.labels import has_ended
 from tessera_schemas.reasons import Code, Reason
 
 
-async def read_device_claims(owners: Owners, pods: Sequence[Json], namespace: str) -> list[Json] | Reason:
+async def read_device_claims(
+    owners: Owners, pods: Sequence[Json], namespace: str, by_themselves: bool = False
+) -> list[Json] | Reason:
     """
     The pods, or templates, of a namespace with what their claims ask for, or why they are not placed now.
 
+    `by_themselves`: each pod of their owner starts by itself, so that others of it that are at work go on.
     Raises ApiError (NotAllowed without the right to read claims), Transient.
     """
     uids = {text(pod, "metadata", "uid") for pod in pods}
@@ -30,7 +33,7 @@ async def read_device_claims(owners: Owners, pods: Sequence[Json], namespace: st
     for pod in pods:
         claims: list[ReadClaim] = []
         for field, _, ref in claim_sources(pod, namespace):
-            read = await _read_one(owners, field, ref, pod, uids)
+            read = await _read_one(owners, field, ref, pod, uids, by_themselves)
             if isinstance(read, Reason):
                 return read
             claims.append(read)
@@ -38,7 +41,9 @@ async def read_device_claims(owners: Owners, pods: Sequence[Json], namespace: st
     return found
 
 
-async def _read_one(owners: Owners, field: str, ref: OwnerRef, pod: Json, uids: Container[str]) -> ReadClaim | Reason:
+async def _read_one(
+    owners: Owners, field: str, ref: OwnerRef, pod: Json, uids: Container[str], by_themselves: bool
+) -> ReadClaim | Reason:
     # A claim changes with each pod that has it; a template is fixed once it is there.
     known = await owners.look(ref, fresh=ref.kind == "ResourceClaim")
     if known is None:
@@ -53,7 +58,10 @@ async def _read_one(owners: Owners, field: str, ref: OwnerRef, pod: Json, uids: 
     if not mapping(known, "status", "allocation") or is_own:
         return ReadClaim(mapping(known, "spec"))
     # Devices that are about to be given back would tie the pod to a node for nothing, and make it another job after.
-    if (users or run_of(known)) and not await _is_used_by_others(owners, users, pod, ref.namespace):
+    # Of a gang they are those that its next pods follow: with the claim still theirs it would be another job, for which
+    # the one that runs would be cancelled.
+    own = None if by_themselves else controller_of(pod)
+    if (users or run_of(known)) and not await _is_used_by_others(owners, users, own, ref.namespace):
         return no(Code.CLAIM_NOT_READY, field, f"claim {ref.name} still has the devices of pods that have ended")
     # A node's label of its hostname is what kubelets set, and need not be the node's name.
     hosts = {name: await _host(owners, name) for name in nodes_named_by(known)}
@@ -61,18 +69,14 @@ async def _read_one(owners: Owners, field: str, ref: OwnerRef, pod: Json, uids: 
     return reach if isinstance(reach, Reason) else ReadClaim(mapping(known, "spec"), reach)
 
 
-async def _is_used_by_others(owners: Owners, users: Sequence[Json], pod: Json, namespace: str) -> bool:
-    """
-    Whether a pod of another owner has the claim and has not ended.
-
-    Earlier pods of the same owner are those that this one follows: with the claim still theirs it would be another job,
-    for which the one that runs would be cancelled.
-    """
+async def _is_used_by_others(owners: Owners, users: Sequence[Json], own: OwnerRef | None, namespace: str) -> bool:
+    """Whether a pod of another owner than `own` has the claim, has not ended and is to stay."""
     # One living pod is enough, and each look is a call: whoever has a claim with 256 users asks for few of them.
-    own = controller_of(pod)
     for user in users:
         other = await owners.look(OwnerRef("v1", "Pod", namespace, text(user, "name"), text(user, "uid")), fresh=True)
         if other is None or has_ended(other) or text(other, "metadata", "uid") != text(user, "uid"):
+            continue
+        if text(other, "metadata", "deletionTimestamp"):
             continue
         if own is None or controller_of(other) != own:
             return True
