@@ -1,7 +1,7 @@
 """Why devices that drivers publish do not answer the claims of a pod, in words and numbers over all nodes."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from operator import attrgetter
 
 from tessera.domain.devices.claims import ClaimNeed
@@ -15,14 +15,13 @@ TAINTS_MAX = CONDITIONS_MAX = 3
 MATCHING = "matching"
 
 
-def describe_shortage(need: Need, nodes: Iterable[Node], own: int) -> tuple[str, dict[str, int]]:
+def describe_shortage(need: Need, lacking: Sequence[tuple[Shortage, Node]], own: int) -> tuple[str, dict[str, int]]:
     """
     Words for what is short for a pod's claims, of the request that is short on most nodes, with counts over the nodes.
 
-    `own` of the devices that are taken are those of the gang itself, whose other pods found a place. "" and no counts
-    where no node lacks devices for them.
+    `lacking` are the nodes that lack devices for them; where there are none, so are words and counts. `own` of the
+    devices that are taken are those of the gang itself, whose other pods found a place.
     """
-    lacking = [(short, node) for node in nodes if (short := _short(need, node)) is not None]
     if not lacking:
         return "", {}
     found = [short for short, _ in lacking]
@@ -41,14 +40,6 @@ def describe_shortage(need: Need, nodes: Iterable[Node], own: int) -> tuple[str,
     if any(claim.constraints for claim in need.claims):
         hindered.update(words for _, node in lacking if (words := _hindrance(claims_on(need, node), node)))
     return _words(most[2], of_it, counts, own, hindered), {name: count for name, count in numbers.items() if count}
-
-
-def _short(need: Need, node: Node) -> Shortage | None:
-    if node.offer is None or node.gone or not (claims := claims_on(need, node)):
-        return None
-    # The same question as the search asked, so that the answer is known by now for nearly every node.
-    found = draw(free_devices(node), claims)
-    return found if isinstance(found, Shortage) else None
 
 
 def _hindrance(claims: tuple[ClaimNeed, ...], node: Node) -> str:

@@ -58,6 +58,15 @@ def draw_bundle(needs: tuple[Need, ...], whole: Need, node: Node) -> tuple[tuple
     return tuple(named(tuple(of_pod[number]), offer, node.name) for number in range(len(needs)))
 
 
+def shortage_on(need: Need, node: Node) -> Shortage | None:
+    """Why the node's published devices do not answer a pod's claims now; None where they do, or there are none."""
+    if node.offer is None or node.gone or not (claims := claims_on(need, node)):
+        return None
+    # The same question as the search asked, so that the answer is known by now for nearly every node.
+    found = draw(free_devices(node), claims)
+    return found if isinstance(found, Shortage) else None
+
+
 def devices_free(node: Node, name: str) -> int:
     """Devices of a counted resource that are free, by the device plugin or by a class; an upper bound for a class."""
     if node.offer is None or not _is_published(node, node.offer, name):

@@ -58,10 +58,6 @@ class Attempt:
         """The node without the pods of this try."""
         return self._nodes[name]
 
-    def nodes(self) -> Iterable[Node]:
-        """All nodes as the pods placed so far would leave them."""
-        return (self.node(name) for name in self._nodes)
-
     def suited(self, bundles: BundleSet) -> dict[str, None]:
         """Names of the nodes that suit every pod of a bundle, whatever room is left there."""
         return self.places.suited(bundles.kind)

@@ -15,7 +15,9 @@ from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera.domain.work.evidence import FitFailure
 from tessera.domain.work.gang import Gang
 from tessera.engine.claims.claim_words import describe_shortage
+from tessera.engine.claims.extended import shortage_on
 from tessera.engine.claims.numa_zones import describe_zones
+from tessera.engine.claims.shortages import Shortage
 from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.fits import BundleKind, TaintParts, gpu_memory_for, kind_of, short_of
 from tessera.engine.placement.mig import free_positions, has_profile, most_free_slices
@@ -40,7 +42,7 @@ def no_fit(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
     # Of nodes as the gang's own pods leave them, since a gang may lack devices that its first pods have.
     need, counts = bundles.kind.whole, dict[str, int]()
     if need.claims or (attempt.table().any_offering and (need.gpus or need.devices)):
-        words, counts = describe_shortage(need, attempt.nodes(), sum(len(place.drawn) for place in attempt.placed))
+        words, counts = describe_shortage(need, _lacking(need, attempt), sum(len(p.drawn) for p in attempt.placed))
         taints = "; ".join(filter(None, (words, taints)))
     if FitFailure.ZONES in numbers:
         taints = "; ".join(filter(None, (_describe_zones(bundles.kind, attempt), taints)))
@@ -130,6 +132,16 @@ def _by_model(name: str, roles: Sequence[RoleNeed], refused: Sequence[tuple[Gang
     what = "nodes" if alone else "pods"  # where each pod takes a node, these are what people count
     first, *others = (f"{model or 'no model'}: {most[model]} of {wanted}" for model in dict.fromkeys(most))
     return "; ".join([f"{first} {what}", *others])
+
+
+def _lacking(need: Need, attempt: Attempt) -> list[tuple[Shortage, Node]]:
+    """Nodes that lack devices for a pod's claims, as the pods of the try leave them."""
+    table = attempt.table()
+    found, nodes = table.shortages(need).copy(), table.at.copy()
+    for name, node in attempt.changed.items():
+        row = table.row_of[name]
+        found[row], nodes[row] = shortage_on(need, node), node
+    return [(short, node) for short, node in zip(found, nodes, strict=True) if short is not None]
 
 
 def _describe_unsuited(bundles: BundleSet, attempt: Attempt) -> str:

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
-from tessera.engine.claims.extended import devices_free, sets_of
+from tessera.engine.claims.extended import devices_free, sets_of, shortage_on
 from tessera.engine.claims.least_lost import LEAST_LOST
 from tessera.engine.claims.numa_zones import count_in_zones
+from tessera.engine.claims.shortages import Shortage
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import SPARED_BITS, BundleKind, count_spared, short_of
 from tessera.engine.placement.mig import free_positions
@@ -131,6 +132,8 @@ class NodeTable:
         self.changed = self._stale.add
         self._devices: dict[str, Ints] = {}
         self._searched: dict[Hashable, NDArray[np.int8]] = {}
+        self._shortages: dict[Hashable, tuple[list[Shortage | None], set[int]]] = {}
+        """What is short for claims, by row, and the rows whose nodes changed since they were asked."""
         self._suits: dict[object, Bools] = {}
         self._suited: dict[object, Ints] = {}
         self._rankings: dict[BundleKind, Ranking] = {}
@@ -146,6 +149,8 @@ class NodeTable:
             before, self.at[row] = self.at[row], node
             for room in self._searched.values():
                 room[row] = UNKNOWN
+            for _, unasked in self._shortages.values():
+                unasked.add(row)
             # Labels and conditions change more often than what is free: readers of the log need not look again then.
             if state_of(node) == state_of(before):
                 continue
@@ -241,6 +246,19 @@ class NodeTable:
         for row in np.flatnonzero(asked & (room == UNKNOWN)).tolist():
             room[row] = search(self.at[row])
         return room
+
+    def shortages(self, need: Need) -> list[Shortage | None]:
+        """Shortage of each row for a pod's claims, None where there is none. Only rows that changed are asked."""
+        wanted = need.claims, need.gpus, need.devices, need.isolation
+        if wanted not in self._shortages:
+            if len(self._shortages) * len(self.names) > COSTS_MAX:
+                self._shortages.clear()
+            self._shortages[wanted] = [None] * len(self.names), set(range(len(self.names)))
+        found, unasked = self._shortages[wanted]
+        for row in unasked:
+            found[row] = shortage_on(need, self.at[row])
+        unasked.clear()
+        return found
 
     def ranking(self, kind: BundleKind) -> "Ranking":
         """The ranking for a kind, as the nodes are now."""
