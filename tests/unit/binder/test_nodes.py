@@ -122,6 +122,12 @@ def test_replicas_are_shares_of_as_many_gpus_as_there_are(
     assert (before.gpus, before.device_profile) == (0, "whole")
 
 
+def test_a_pool_may_say_that_gke_shares_the_time_of_its_gpus() -> None:
+    node = api_node(metadata={"labels": {"cloud.google.com/gke-max-shared-clients-per-gpu": "4"}})
+    seen = node_seen(node, pools=(Pool(name="default", device_profile="time-slicing"),))
+    assert (seen.ready, seen.gpus, seen.share_milli) == (True, 2, 250)
+
+
 def test_replicas_of_others_take_the_fewest_gpus_that_they_may_be_of() -> None:
     seen = node_seen(api_node(metadata={"labels": SLICED}), Others(pods=5, gpus=5))
     assert seen.others.gpus == 2

@@ -93,6 +93,15 @@ def test_a_shared_gpu_is_drawn_only_where_its_driver_enforces_what_is_asked_for(
         assert drawn(world, "one") == ["node-1:gpu-0"]
 
 
+def test_of_choices_that_isolation_hinders_the_one_that_lacks_least_is_told() -> None:
+    world = cluster(shared_gpus(1), gpus=1)
+    two, one = ({"name": name, "device_class": DRIVER, "count": count} for name, count in (("two", 2), ("one", 1)))
+    asks = claiming(DeviceClaim(name="gpu", requests=(DeviceRequest(name="devices", choices=(two, one)),)))
+    asked = asks.resources.model_copy(update={"isolation": "memory"})
+    submit(world, "one", asks.model_copy(update={"resources": asked}))
+    assert world.job("one").reason.numbers["claimed_devices_wanted"] == 1
+
+
 def test_a_gang_that_lacks_one_device_gets_none_and_is_told_what_is_short() -> None:
     world = cluster(nodes=2)
     submit(world, "first", claiming(claim(count=3)))

@@ -6,8 +6,8 @@ whole one, all under the same name and with nothing that keeps the programs apar
 
 Source: NVIDIA, GPU feature discovery, generated labels: `nvidia.com/gpu.replicas`, the suffix `-SHARED` of the product,
 `nvidia.com/mig.strategy`, `nvidia.com/gpu.count`, `nvidia.com/gpu.sharing-strategy`, `nvidia.com/mps.capable`, and
-`.replicas` of each resource of instances. Google, GKE, labels of
-nodes: `cloud.google.com/gke-max-shared-clients-per-gpu`, `cloud.google.com/gke-gpu-partition-size`. AMD, node labeller:
+`.replicas` of each resource of instances. Google, GKE, labels of nodes:
+`cloud.google.com/gke-max-shared-clients-per-gpu`, `cloud.google.com/gke-gpu-partition-size`. AMD, node labeller:
 `amd.com/compute-memory-partition`. Intel, GPU plugin: `gpu.intel.com/device.count`, below what is offered where
 containers share a card.
 """

@@ -562,7 +562,7 @@ class Solver:
 
 def _lack(told: Shortage) -> int:
     """Number of devices that are not there, by themselves; where every one is asked for, those that cannot be had."""
-    hindered = told.taken + sum(number for _, number in told.tainted)
+    hindered = told.taken + told.less_isolated + sum(number for _, number in told.tainted)
     there = told.matching - told.unfit
     return told.count - (there - hindered) if told.count else hindered or int(not there)
 
