@@ -150,6 +150,7 @@ class Code(StrEnum):
     DEVICE_UNKNOWN = "DeviceUnknown"
     DEVICE_UNHEALTHY = "DeviceUnhealthy"
     DEVICES_CHANGED = "DevicesChanged"
+    GPUS_BEING_CUT = "GpusBeingCut"
     NODE_BACKED_OFF = "NodeBackedOff"
 
 
@@ -277,6 +278,7 @@ SENTENCES: dict[Code, str] = {
     Code.DEVICE_UNKNOWN: "the node does not say which GPUs it has",
     Code.DEVICE_UNHEALTHY: "GPUs of the node are not well",
     Code.DEVICES_CHANGED: "its devices changed while runs hold some of them; it takes nothing new until they have left",
+    Code.GPUS_BEING_CUT: "NVIDIA's mig-manager cuts its GPUs anew; until it has done so it takes nothing new",
     Code.NODE_BACKED_OFF: "pods did not start or last on it; for a while it takes no others",
 }
 

@@ -92,6 +92,10 @@ share one apart (`none`, `time-slicing`, `mps`), whether MPS is on, and how inst
 GKE_CLIENTS_LABEL = "cloud.google.com/gke-max-shared-clients-per-gpu"
 GKE_PARTITION_LABEL = "cloud.google.com/gke-gpu-partition-size"
 """As GKE says it: how often each GPU is offered, and the MIG profile of the instances that it offers as GPUs."""
+MIG_CONFIG_LABEL = "nvidia.com/mig.config"
+"""The geometry that somebody wants for the node's GPUs, by its name in the mig-manager's configuration."""
+MIG_CONFIG_STATE_LABEL = "nvidia.com/mig.config.state"
+"""Progress of NVIDIA's mig-manager with that geometry: pending, rebooting, success or failed."""
 OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
 """Kubernetes' own word for a node that is off for certain: with it a node that is not ready counts as fenced."""
 

@@ -71,6 +71,34 @@ def test_what_is_offered_as_gpus_and_is_not_is_counted_as_none_and_said(labels: 
     assert why in seen.trouble.detail
 
 
+CUT = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.config.state": "pending"}
+
+
+@pytest.mark.parametrize("state", ["pending", "rebooting"])
+@pytest.mark.parametrize("profile", ["whole", "mig"])
+def test_a_node_whose_gpus_are_being_cut_takes_nothing_new_and_keeps_what_it_shows(state: str, profile: str) -> None:
+    labels = CUT | {"nvidia.com/mig.config.state": state, "tessera.io/device-profile": profile}
+    room = {"nvidia.com/mig-1g.5gb": "7"} if profile == "mig" else {"nvidia.com/gpu": "8"}
+    seen = node_seen(api_node(metadata={"labels": labels | {"tessera.io/mig-geometry": "40gb"}}, room=room))
+    assert seen.trouble is not None
+    assert (seen.ready, seen.trouble.code) == (False, Code.GPUS_BEING_CUT)
+    assert seen.trouble.detail == f"nvidia.com/mig.config 'all-1g.10gb' is {state}"
+    assert seen.gpus == {"whole": 8, "mig": 1}[profile]
+
+
+def test_while_gpus_are_cut_the_silence_of_their_plugin_is_no_fault_of_the_node() -> None:
+    labels = CUT | {"tessera.io/device-profile": "mig"}
+    seen = node_seen(api_node(metadata={"labels": labels}, room={}))
+    assert seen.trouble is not None
+    assert seen.trouble.code is Code.GPUS_BEING_CUT
+
+
+@pytest.mark.parametrize("state", ["success", "failed", ""])
+def test_once_the_change_has_ended_what_the_plugin_offers_counts(state: str) -> None:
+    seen = node_seen(api_node(metadata={"labels": CUT | {"nvidia.com/mig.config.state": state}}))
+    assert (seen.ready, seen.gpus, seen.trouble) == (True, 8, None)
+
+
 WHOLE = [
     {},
     {"nvidia.com/gpu.replicas": "1", "nvidia.com/gpu.count": "8", "nvidia.com/mig.strategy": "none"},

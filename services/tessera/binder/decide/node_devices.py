@@ -26,6 +26,8 @@ from tessera_schemas.cluster.labels import (
     GPU_RESOURCE,
     GPU_SHARING_LABEL,
     GPU_UUIDS_ANNOTATION,
+    MIG_CONFIG_LABEL,
+    MIG_CONFIG_STATE_LABEL,
     MIG_GEOMETRY_LABEL,
     MIG_RESOURCE_PREFIX,
     MPS_CAPABLE_LABEL,
@@ -166,6 +168,15 @@ _READ: dict[str, Callable[[Metadata, Metadata, Metadata, int], Gpus]] = {
     "hami": _hami,
     "mig": _mig,
 }
+
+
+def being_cut(labels: Metadata) -> tuple[Code, str] | None:
+    """The trouble of a node whose GPUs NVIDIA's mig-manager has begun to cut anew, and not ended."""
+    state = labels.get(MIG_CONFIG_STATE_LABEL, "")
+    # A change that failed is over: what the device plugin offers then is what there is.
+    if state not in ("pending", "rebooting"):
+        return None
+    return Code.GPUS_BEING_CUT, f"{MIG_CONFIG_LABEL} {labels.get(MIG_CONFIG_LABEL, '')!r} is {state}"
 
 
 def exclude_cut_cards(profile: str, others: Others) -> Others:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from tessera.binder.decide.discovery import Metadata, memory_of, model_of, offered_kinds, sharing_of
 from tessera.binder.decide.node_devices import (
     Gpus,
+    being_cut,
     chosen_kind,
     chosen_profile,
     count_replicas,
@@ -100,8 +101,9 @@ def node_seen(
         return NodeSeen(kind="node_seen", name=meta["name"], ready=False, trouble=_unreadable(meta["name"], error))
     if contradiction or mixed:
         return with_trouble(seen, Code.DEVICE_CONFLICT, contradiction or mixed)
-    if gpus.trouble is not None:
-        return with_trouble(seen, *gpus.trouble)
+    # While GPUs are cut their plugin is away: its silence is no fault of the node.
+    if trouble := being_cut(labels) or gpus.trouble:
+        return with_trouble(seen, *trouble)
     if profile in NAMES_ITS_CARDS and others.gpus:
         return with_trouble(seen, Code.DEVICE_CONFLICT, f"pods that are not ours have {others.gpus} of {GPU_RESOURCE}")
     return seen
