@@ -43,7 +43,7 @@ USUAL_CPU_PER_GPU = 10_000  # thousandths of a CPU, where no node has a GPU
 BOUND_FADES_OVER = 3000  # arrivals: kinds bound to a model are many, and each of them is rare
 BOUND_PERCENT = 20  # of what is presumed
 BOUND_MODELS_MAX = 32
-PIECES_MAX = 32  # of one pool; the one of which least was claimed makes way
+PIECES_MAX = 16  # of one pool, since each of its nodes names them; the one of which least was claimed makes way
 PIECES_PERCENT = 95  # of all that was claimed: nothing is kept whole for rarer ones
 DEAREST = 16  # times the GPUs that it holds is the most that a pod is worth
 

@@ -102,6 +102,18 @@ def test_an_island_that_may_be_cut_in_too_many_ways_counts_nothing_whichever_sta
     assert len(devices) < DEVICES_MAX
 
 
+def test_an_island_of_very_many_devices_is_not_looked_at() -> None:
+    for count, loss in ((DEVICES_MAX, 40), (DEVICES_MAX + 1, 0)):
+        # The first device is small, and in the way of all others.
+        devices = tuple(
+            OfferedDevice(pool=0, name=f"part-{at}", uses=((0, 1),), gpu=0, gpu_milli=50 if at else 10)
+            for at in range(count)
+        )
+        layout = DeviceLayout(pools=(DevicePool(driver="d"),), counters=(1,), devices=devices, kinds="77" * 32)
+        (found,) = islands_of(Offer(layout.digest(), layout), ())[0]
+        assert lost(found.make, found.make.untouched, 0, 1 << 1) == loss
+
+
 @pytest.mark.parametrize("gpus", [1, 8])
 def test_devices_of_every_gpu_are_usual(gpus: int) -> None:
     offer = mig_offer(gpus)
