@@ -1,5 +1,6 @@
 """Devices are drawn for claims as if all were tried: legally, whenever it can be done, choices in their order."""
 
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given, settings
@@ -52,6 +53,25 @@ def test_a_draw_is_legal_and_there_whenever_there_is_one_with_the_earliest_choic
     random = Random(seed)
     world, claims = random_world(random), random_claims(random)
     drawn, best = draw(world.free, claims), best_choices(world, claims)
+    if isinstance(drawn, Shortage):
+        assert best is None, drawn
+        return
+    given = _assigned(claims, drawn)
+    assert legal(world, given)
+    assert best == tuple(request.choices.index(choice) for _, choice, request, _, _ in given)
+
+
+@settings(max_examples=300, deadline=None)
+@given(SEEDS)
+def test_what_is_usually_claimed_changes_which_devices_are_drawn_and_never_whether(seed: int) -> None:
+    random = Random(seed)
+    world, claims = random_world(random), random_claims(random)
+    devices = enumerate(world.layout.devices)
+    sizes = tuple(each.model_copy(update={"gpu": 0, "gpu_milli": 100 + at}) for at, each in devices)
+    sized = replace(world, layout=world.layout.model_copy(update={"devices": sizes}))
+    known = sorted(sized.offer.selections)
+    usual = tuple(sorted(random.sample(known, random.randint(1, 3))))
+    drawn, best = draw(replace(sized.free, pieces=(usual, tuple(known))), claims), best_choices(world, claims)
     if isinstance(drawn, Shortage):
         assert best is None, drawn
         return
