@@ -151,6 +151,25 @@ async def test_devices_of_a_class_are_shown_with_their_node_and_the_quota_of_the
         await expect(page.get_by_role("dialog")).to_contain_text("8 devices of class dra.net, 3 taken, 2 tainted")
 
 
+async def test_the_page_of_a_job_names_the_devices_of_each_pod_by_their_class(live: Live, browser: Browser) -> None:
+    async def with_cards(route: Route) -> None:
+        body = await (await route.fetch()).json()
+        drawn = {"claim": "net", "request": "card", "driver": "nic.example.com", "pool": "gpu-1", "capacity": []}
+        devices = [drawn | {"device": "card-0", "admin": False}, drawn | {"device": "card-1", "admin": True}]
+        body["job"]["placements"] = [each | {"drawn": devices} for each in body["job"]["placements"]]
+        body["job"]["claimed"] = [["worker", "net", "card", "dra.net"]]
+        await route.fulfill(json=body)
+
+    async with signed_in(browser, live, "lab") as page:
+        await page.route(re.compile("/v1/jobs/[a-z2-7]{20}$"), with_cards)
+        await show_job(page, "runs-of-lab")
+        pods = page.get_by_role("region", name="Pods of attempt 1, their GPUs by number, and devices by class")
+        told = "dra.net: nic.example.com/gpu-1/card-0, dra.net: nic.example.com/gpu-1/card-1 (admin)"
+        await expect(pods.get_by_role("row").nth(1)).to_contain_text(told)
+        found = await Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+
+
 async def test_a_page_over_a_dead_scheduler_says_so_and_as_of_which_record_it_is(live: Live, browser: Browser) -> None:
     async with signed_in(browser, live) as page:
         banner, status = page.locator("#banner"), page.get_by_role("status")
