@@ -111,6 +111,18 @@ CLUSTER = (
         ),
     ),
     panel(
+        "Devices by class",
+        "What drivers publish on the nodes: all devices of each class, and of these the taken and the tainted ones.",
+        "short",
+        (
+            (
+                "sum by (device_class, state) (max by (shard, pool, device_class, state)"
+                f" (tessera_class_devices{{{OURS}}}))"
+            ),
+            "{{device_class}} {{state}}",
+        ),
+    ),
+    panel(
         "Queue waits",
         "From submit to the first allocation, of jobs that started.",
         "s",

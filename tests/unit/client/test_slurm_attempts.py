@@ -25,6 +25,7 @@ from tessera_schemas.views import JobView
 from tessera_schemas.work.money import GPU_HOUR, FlavorPrice, Money, held_cost
 from tests.builders import SHARD, admitted, config_body, first_run, job_spec, node_seen, role, run_absent
 from tests.ledgers import Committed
+from tests.published_devices import claim, claiming, class_seen, layout_seen, offering, whole_gpus
 from tests.unit.scheduler.committer_world import made, started
 
 JOB = first_run("k1")[:-2]
@@ -32,11 +33,18 @@ SECOND = 1000
 FAILED = Reason(code=Code.POD_FAILED, numbers={"exit_code": 3})
 
 
-def ran_three_times(body: ConfigBody | None = None) -> Committed:
-    """Requeued by its owner after 8 s, then its program failed after 5 s, now it runs since 4 s, on two GPUs."""
-    ledger = Committed().begin(node_seen("node-a", 8), body=body or config_body())
+def ran_three_times(body: ConfigBody | None = None, claims: bool = False) -> Committed:
+    """
+    Requeued by its owner after 8 s, then its program failed after 5 s, now it runs since 4 s, on two GPUs.
+
+    With `claims` these are drawn for its pod.
+    """
+    layout, body = whole_gpus(8), body or config_body()
+    nodes = (layout_seen(layout), class_seen(), offering("node-a", layout, 8)) if claims else (node_seen("node-a", 8),)
+    ledger = Committed().begin(*nodes, body=body)
     retry = {"max_attempts": 3, "on_failure": True, "backoff_seconds": 1}
-    ledger.commit(admitted("k1", job_spec(role(gpus=2), time_limit_seconds=300, retry=retry)))
+    asked = claiming(claim(count=2)) if claims else role(gpus=2)
+    ledger.commit(admitted("k1", job_spec(asked, time_limit_seconds=300, retry=retry)))
     for attempt in (1, 2, 3):
         run = f"{JOB}-{attempt}"
         if ledger.state.jobs.get(JOB).phase == "queued":  # after the first run it has begun again at once
@@ -132,8 +140,9 @@ def test_a_run_of_which_no_event_tells_the_cost_has_none_nor_has_the_one_behind_
     assert [run.currency for run in runs_of(job, [e for e in events if e is not requeued[1]])] == ["", ""]
 
 
-def test_what_the_lines_held_sums_to_what_the_job_held() -> None:
-    ledger = ran_three_times()
+@pytest.mark.parametrize("claims", [False, True])
+def test_what_the_lines_held_sums_to_what_the_job_held(claims: bool) -> None:
+    ledger = ran_three_times(claims=claims)
     job = job_of(ledger)
     runs = runs_of(job, told(ledger))
     held = [run.held_gpu_milli_ms(ledger.ts) for run in runs]

@@ -29,7 +29,7 @@ export function show({ job, failed, why, told, whole, names, tenant }, again) {
   const facts = [["Phase", job.held ? `${phase}, on hold` : phase], ["Tenant", job.tenant], ["Queue", job.queue], ["Class", job.priority_class]];
   if (job.project) facts.push(["Project", job.project]);
   if (job.array) facts.push(["Tasks", `${job.array.tasks} (${job.array.count} in all)`], ["Of these", array.counts(job.array)]);
-  else facts.push(["Asks for", `${gpus(job.gpu_milli)} GPUs in ${job.pods} pod${job.pods === 1 ? "" : "s"}`], ["Attempt", String(job.attempt)], ["Restarts", String(Math.max(0, job.attempt - 1))], ["Stopped for others", String(job.evictions)]);
+  else facts.push(["Asks for", `${[`${gpus(job.gpu_milli)} GPUs`, ...(job.device_classes ?? []).map(([name, count]) => `${count} of class ${name}`)].join(", ")} in ${job.pods} pod${job.pods === 1 ? "" : "s"}`], ["Attempt", String(job.attempt)], ["Restarts", String(Math.max(0, job.attempt - 1))], ["Stopped for others", String(job.evictions)]);
   if (job.task_of) facts.push(["Task", [`${job.task} of `, jobLink(job.task_of, job.name)]]);
   if (!job.array) facts.push([job.phase === "queued" ? "Waits" : "Waited", `${span(waited(job, Date.now()))}${job.attempt > 1 ? ", before all its runs together" : ""}`]);
   if (job.saved_ts) facts.push(["Saved", [moment(job.saved_ts), job.saved_path ? ` at ${job.saved_path}` : ""]]);

@@ -5,7 +5,7 @@ The rows before the last are runs after which the job was queued again. What all
 and so do their costs: each is what the job's, rounded down to a millionth, grew by.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tessera.client.views.rendering import local_of
@@ -39,10 +39,14 @@ class _Held:
         self.gpu_milli_ms += sum(self.ranks.values()) * (ts - self.since_ts)
         self.since_ts = ts
 
-    def take(self, places: Iterable[Placement]) -> None:
+    def take(self, places: Sequence[Placement], gpu_milli: int) -> None:
+        """Take the places. GPUs that were drawn for claims count as parts of the `gpu_milli` that the gang asks for."""
+        left = gpu_milli - sum(len(place.devices) * place.gpu_milli for place in places)
+        claiming = sum(bool(place.drawn) for place in places)
         for place in places:
             self.nodes[place.node] = None
-            self.ranks[place.rank] = len(place.devices) * place.gpu_milli
+            drawn = max(0, left) // claiming if place.drawn else 0
+            self.ranks[place.rank] = len(place.devices) * place.gpu_milli + drawn
 
     def give(self, ranks: Iterable[int]) -> None:
         for rank in list(ranks) or list(self.ranks):
@@ -65,9 +69,9 @@ def runs_of(job: JobView, events: Iterable[CloudEvent]) -> list[JobView]:
             held = _Held(ts)
         held.count(ts)
         if kind == "job.allocated.v1":
-            held.take(JobAllocatedV1.model_validate(event.data).placements)
+            held.take(JobAllocatedV1.model_validate(event.data).placements, job.gpu_milli)
         elif kind == "job.grown.v1":
-            held.take(JobGrownV1.model_validate(event.data).placements)
+            held.take(JobGrownV1.model_validate(event.data).placements, 0)
         elif kind == "job.running.v1":
             held.started_ts = ts
         elif kind == "job.released.v1":
