@@ -197,7 +197,8 @@ class Attempt:
 
     def _spread(self, placement: Placement) -> bool:
         """Let other nodes know what the pod has of networks that reach them; tells whether any does."""
-        others = list(spreading(self.nodes(), placement, 1)) if pools_drawn((placement,)) else []
+        nodes = (self.node(name) for name in self._nodes)
+        others = list(spreading(nodes, placement, 1)) if pools_drawn((placement,)) else []
         self.changed |= {node.name: node for node in others}
         return bool(others)
 
