@@ -10,6 +10,7 @@ from tessera.client.cli import app
 from tessera.client.commands.context import ShardOptions
 from tessera.client.connect.contexts import ApiLogin
 from tessera.client.connect.where import Where
+from tessera.client.outcomes import Exit
 from tessera_schemas.cluster.device_layouts import DeviceTaint
 from tests.builders import SHARD, admitted, job_spec
 from tests.ledgers import Committed
@@ -81,6 +82,14 @@ roles:
     )
     rows = await printed(world, monkeypatch, "-f", str(file))
     assert [row[1:3] for row in rows[1:]] == [["lead", "127"], ["worker", "4"]]
+
+
+def test_a_job_file_without_roles_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "job.yaml"
+    monkeypatch.setattr(ShardOptions, "find", lambda _: Where(SHARD, login=ApiLogin("http://127.0.0.1:1", "none")))
+    file.write_text("{name: train, queue: research}")
+    refused = CliRunner().invoke(app, ["slots", "-f", str(file)])
+    assert (refused.exit_code, refused.stderr) == (Exit.USAGE, f"error: {file}: has no list of roles\n")
 
 
 async def test_without_a_pod_slots_tells_devices_by_class(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,10 @@ class PodOptions:
         spec, mistaken = files.read_job(said, str(self.file or "slots"))
         if mistaken is not None:
             raise mistaken
-        return list(spec["roles"])
+        roles = spec.get("roles")
+        if not isinstance(roles, list) or not all(isinstance(role, dict) for role in roles):
+            raise Failure(Exit.USAGE, f"{self.file}: has no list of roles")
+        return roles
 
 
 @command
