@@ -197,6 +197,7 @@ class Attempt:
 
     def _spread(self, placement: Placement) -> bool:
         """Let other nodes know what the pod has of networks that reach them; tells whether any does."""
+        # Nearly all pods have devices of their own node alone, and are done here.
         nodes = (self.node(name) for name in self._nodes)
         others = list(spreading(nodes, placement, 1)) if pools_drawn((placement,)) else []
         self.changed |= {node.name: node for node in others}

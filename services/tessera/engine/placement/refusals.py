@@ -138,6 +138,7 @@ def _lacking(need: Need, attempt: Attempt) -> list[tuple[Shortage, Node]]:
     """Nodes that lack devices for a pod's claims, as the pods of the try leave them."""
     table = attempt.table()
     found, nodes = table.shortages(need).copy(), table.at.copy()
+    # The table knows the nodes without the pods of this try, which may have themselves what is short.
     for name, node in attempt.changed.items():
         row = table.row_of[name]
         found[row], nodes[row] = shortage_on(need, node), node

@@ -254,6 +254,7 @@ class NodeTable:
             if len(self._shortages) * len(self.names) > COSTS_MAX:
                 self._shortages.clear()
             self._shortages[wanted] = [None] * len(self.names), set(range(len(self.names)))
+        # Words of a refusal are the same as long as no node changes, and most passes refuse again what they refused.
         found, unasked = self._shortages[wanted]
         for row in unasked:
             found[row] = shortage_on(need, self.at[row])
