@@ -987,8 +987,8 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
     ("package", "most"),
     [
         (account_checker, 345),
-        (checker, 580),
-        (devices_checker, 190),
+        (checker, 600),
+        (devices_checker, 195),
         (events_checker, 160),
         (pays_checker, 130),
         (relations_checker, 145),
