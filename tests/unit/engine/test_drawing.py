@@ -7,6 +7,7 @@ import pytest
 from tessera.domain.devices.empty_nodes import empty_node
 from tessera.domain.devices.offers import DeviceClass, Offer
 from tessera.domain.devices.resources import Need, Node
+from tessera.domain.devices.shares import amounts_of
 from tessera.domain.storing.fast import replace
 from tessera.engine.claims.drawing import (
     Drawn,
@@ -18,7 +19,6 @@ from tessera.engine.claims.drawing import (
     named,
     why_never,
 )
-from tessera.engine.claims.shares import amounts_of
 from tessera.engine.claims.solving import Solver
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import kind_of

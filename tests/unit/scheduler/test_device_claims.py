@@ -11,7 +11,14 @@ from tessera.engine.explain.explanation import explain
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.placement.gangs import place_gang
 from tessera_schemas.cluster.device_claims import DeviceClaim, DeviceRequest
-from tessera_schemas.cluster.device_layouts import DeviceLayout, DeviceTaint, TakenDevice
+from tessera_schemas.cluster.device_layouts import (
+    DeviceCapacity,
+    DeviceLayout,
+    DevicePool,
+    DeviceTaint,
+    OfferedDevice,
+    TakenDevice,
+)
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code
 from tests.builders import admitted, job_spec
@@ -409,3 +416,35 @@ def test_an_elastic_run_draws_devices_for_the_pods_that_it_grows_by_and_gives_th
 def test_pods_of_an_elastic_role_share_no_claim() -> None:
     with pytest.raises(ValueError, match="an elastic role has no claim that its pods share"):
         job_spec(claiming(shared(), replicas=1, max_replicas=2))
+
+
+def cut_by_memory(*more: str) -> DeviceLayout:
+    """Two GPUs of 80 of memory, of which claims have shares in steps of one."""
+    policy = DeviceCapacity(value=80_000, default=80_000, least=1_000, step=1_000)
+    capacity = {"memory": policy, **{name: DeviceCapacity(value=100_000, default=50_000) for name in more}}
+    devices = (
+        OfferedDevice(pool=0, name=f"gpu-{at}", gpu=at, gpu_milli=1000, is_shared=True, capacity=capacity)
+        for at in range(2)
+    )
+    return DeviceLayout(pools=(DevicePool(driver=DRIVER),), devices=tuple(devices), kinds="44" * 32)
+
+
+@pytest.mark.parametrize("more", [(), ("cores",)])
+def test_a_share_of_a_gpu_counts_by_its_memory(more: tuple[str, ...]) -> None:
+    layout = cut_by_memory(*more)
+    world = cluster(layout, gpus=2)
+    for key, memory in (("quarter", 20_000), ("third", 26_700)):  # a third is rounded to 27 by the policy
+        submit(world, key, claiming(claim(capacity={"memory": memory})))
+    assert [world.job(key).amount.gpu_milli for key in ("quarter", "third")] == [250, 337]
+    assert free(world) == (1000 - 250 - 337, 1000)
+    assert load(dump(world.state)).nodes.get("node-0").gpu_free == free(world)
+    world.commit(class_seen(DRIVER, 'device.driver != ""'), selected(layout, 0b11, 'device.driver != ""'))
+    assert free(world) == (1000 - 250 - 337, 1000)
+    world.finish("quarter")
+    world.settle()
+    assert free(world) == (1000 - 337, 1000)
+
+
+def test_a_share_of_others_of_unknown_size_is_a_whole_gpu() -> None:
+    world = cluster(cut_by_memory(), gpus=2, taken=(TakenDevice(device=f"{DRIVER}/node-0/gpu-1"),))
+    assert free(world) == (1000, 0)

@@ -988,7 +988,7 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
     [
         (account_checker, 345),
         (checker, 600),
-        (devices_checker, 195),
+        (devices_checker, 205),
         (events_checker, 160),
         (pays_checker, 130),
         (relations_checker, 145),

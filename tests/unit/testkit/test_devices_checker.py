@@ -1,15 +1,25 @@
 """The checker of ledgers finds published devices that claims may not have, without the engine that draws them."""
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 
+from tessera.domain.devices.offers import Offer
 from tessera.testkit.checker import check
+from tessera.testkit.devices_checker import part_of_gpu
 from tessera_schemas import ledger as m
 from tessera_schemas.cluster.device_claims import DeviceClaim
 from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
-from tessera_schemas.cluster.device_layouts import DeviceTaint, TakenDevice
+from tessera_schemas.cluster.device_layouts import (
+    DeviceCapacity,
+    DeviceLayout,
+    DevicePool,
+    DeviceTaint,
+    OfferedDevice,
+    TakenDevice,
+)
 from tessera_schemas.work.placement import DrawnDevice, Placement
 from tests.builders import first_run, job_spec, placement
 from tests.published_devices import (
@@ -192,3 +202,21 @@ def test_a_device_of_other_nodes_alone_is_found_on_this_one() -> None:
     assert broken(made) == set()
     allocate(made, linked("node-a", 2), "k2", claim())
     assert broken(made) == {"I1"}
+
+
+def test_a_share_is_as_much_of_its_gpu_to_the_checker_as_to_the_books() -> None:
+    rng = Random(30)
+    for _ in range(300):
+        names = rng.sample(("memory", "example.com/memory", "cores", "threads"), rng.randint(0, 3))
+        capacity = {name: DeviceCapacity(value=rng.randint(0, 9)) for name in names}
+        device = OfferedDevice(
+            pool=0,
+            name="gpu",
+            gpu=0,
+            gpu_milli=rng.choice((0, 125, 1000)),
+            is_shared=rng.random() < 0.8,
+            capacity=capacity,
+        )
+        had = {name: rng.randint(0, each.value) for name, each in capacity.items()} if rng.random() < 0.9 else {}
+        layout = DeviceLayout(pools=(DevicePool(driver=DRIVER),), devices=(device,), kinds="55" * 32)
+        assert part_of_gpu(device, had) == Offer("", layout).devices[0].part(had)

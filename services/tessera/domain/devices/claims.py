@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tessera.domain.devices.amounts import DeviceCounts
 from tessera.domain.devices.offers import Offer
+from tessera.domain.devices.shares import amounts_asked
 from tessera.domain.storing.fast import fast_init, replace
 from tessera.domain.storing.later import later
 from tessera_schemas.cluster.device_claims import (
@@ -146,7 +147,10 @@ def _most_gpu_milli(choice: ChoiceNeed, offer: Offer) -> int:
     found = None if choice.admin else offer.selected(choice.device_class, choice.selectors)
     if found is None or not found.devices:
         return 0
-    amounts = [each.gpu_milli for at, each in enumerate(offer.devices) if found.devices >> at & 1]
+    # Devices of which as much cannot be asked are never drawn, and are not among these.
+    every = amounts_asked(offer, choice.capacity).items()
+    asked = ((offer.devices[at], shares) for at, shares in every if found.devices >> at & 1)
+    amounts = [device.part(dict(zip(sorted(device.capacity), shares, strict=True))) for device, shares in asked]
     # Every device that matches is taken: together they may be several GPUs, of which the choice has one number.
     return max(amounts, default=0) if choice.count else sum(amounts)
 

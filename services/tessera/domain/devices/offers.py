@@ -61,6 +61,20 @@ class Device:
         """Isolation of its claims from each other, where it is a GPU; shares of other devices are not judged."""
         return SHARED_BY_DRIVER.get(self.driver, "none") if self.is_shared_gpu else "hardware"
 
+    def part(self, amounts: Mapping[str, int]) -> int:
+        """
+        Thousandths of the GPU that a share with these amounts is; all that the device is of it where it is not shared.
+
+        The share's memory counts, as that of an instance does; of a device without memory the largest of its amounts. A
+        share of unknown size (no amounts) is the whole device; one of a device without any capacity counts for one.
+        """
+        if not (self.is_shared and self.gpu_milli) or (self.capacity and not amounts):
+            return self.gpu_milli
+        named = [name for name in self.capacity if name.rpartition("/")[2] == "memory"] or list(self.capacity)
+        # Rounded down, so that the shares of a GPU never come to more than the GPU.
+        parts = (self.gpu_milli * amounts.get(name, 0) // max(1, self.capacity[name].value) for name in named)
+        return max(1, max(parts, default=0))
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:

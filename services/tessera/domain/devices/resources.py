@@ -381,7 +381,7 @@ class Node:
         if self.others.gpus or beyond is not None:
             theirs = give_others(gpu, self.others.gpus + max(0, beyond or 0))
         if placement.drawn:
-            for slot, milli in self.gpu_parts(each.id for each in placement.drawn if not each.admin):
+            for slot, milli in self.gpu_parts((each.id, each.capacity) for each in placement.drawn if not each.admin):
                 gpu[slot] -= sign * milli
         return replace(
             self,
@@ -408,7 +408,7 @@ class Node:
         if self.device_profile != "dra":
             return node
         gpu = [WHOLE_GPU] * self.gpus
-        for slot, milli in node.gpu_parts(name for name, _ in (*self.drawn, *self.drawn_by_others)):
+        for slot, milli in node.gpu_parts((*self.drawn, *self.drawn_by_others)):
             gpu[slot] -= milli
         return replace(node, gpu_free=tuple(gpu))
 
@@ -425,13 +425,16 @@ class Node:
         """Devices of the node that claims have, whosever these are, and wherever their pods."""
         return (*self.drawn, *self.drawn_by_others, *self.drawn_elsewhere)
 
-    def gpu_parts(self, devices: Iterable[str]) -> list[tuple[int, int]]:
-        """Slot and thousandths of the GPU that each of these devices is, or is a part of; of others nothing."""
+    def gpu_parts(self, drawn: Iterable[tuple[str, tuple[tuple[str, int], ...]]]) -> list[tuple[int, int]]:
+        """
+        Slot and thousandths of the GPU that each of these devices is, or is a part of, by what is had of it; of others
+        nothing.
+        """
         if self.offer is None or self.device_profile != "dra":
             return []
-        there = (self.offer.find(each, self.name) for each in devices)
-        parts = [self.offer.devices[at] for at in there if at is not None]
-        return [(each.gpu, each.gpu_milli) for each in parts if each.gpu is not None and each.gpu < self.gpus]
+        there = ((self.offer.find(name, self.name), amounts) for name, amounts in drawn)
+        parts = [(self.offer.devices[at], dict(amounts)) for at, amounts in there if at is not None]
+        return [(each.gpu, each.part(had)) for each, had in parts if each.gpu is not None and each.gpu < self.gpus]
 
     def _drawn_after(self, placement: Placement, sign: int) -> Taken:
         return taken_after(self.drawn, placement.drawn, sign)

@@ -243,7 +243,9 @@ def _gpus(node: Node, flavor: str, pods: PodsByOwner, is_out: bool) -> tuple[dic
     for owner, pod in pods:
         place = pod.placement
         parts = [(device, place.gpu_milli) for device in place.devices]
-        parts += node.gpu_parts(each.id for each in place.drawn if not each.admin) if place.drawn else []
+        parts += (
+            node.gpu_parts((each.id, each.capacity) for each in place.drawn if not each.admin) if place.drawn else []
+        )
         for device, milli in parts:
             if device < node.gpus:
                 # At most what is left: an earmark lies on what the runs before it still hold.
@@ -256,7 +258,7 @@ def _gpus(node: Node, flavor: str, pods: PodsByOwner, is_out: bool) -> tuple[dic
         owner = beyond.pop(0) if beyond else GpuOwner(node.pool, flavor, GpuCause.OTHERS)
         found[owner] += left[slot]
         left[slot] = 0
-    for slot, milli in node.gpu_parts(name for name, _ in node.drawn_by_others):
+    for slot, milli in node.gpu_parts(node.drawn_by_others):
         took = min(left[slot], milli)
         found[GpuOwner(node.pool, flavor, GpuCause.OTHERS)] += took
         left[slot] -= took

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tessera.domain.devices.offers import Device, Offer
-from tessera.engine.claims.shares import ShareAmounts
+from tessera.domain.devices.shares import ShareAmounts
 
 IslandState = tuple[ShareAmounts, int, tuple[tuple[int, ShareAmounts], ...]]
 """

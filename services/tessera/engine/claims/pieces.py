@@ -9,8 +9,8 @@ could still be had is exact, the most that any set of the usual devices comes to
 from functools import lru_cache
 
 from tessera.domain.devices.offers import Offer
+from tessera.domain.devices.shares import ShareAmounts
 from tessera.engine.claims.islands import Island, IslandMake, IslandState, after, bits_of, possible
-from tessera.engine.claims.shares import ShareAmounts
 
 DEVICES_MAX = 64
 """Devices on one island; of islands with more nothing counts as lost."""

@@ -115,7 +115,9 @@ class DividedNodes:
                 who = ("out", "", "") if key[0] and is_out else (holder.causes[rank], holder.tenant, key[1])
                 line = ("gpu", pool, *who)
                 parts = [(device, place.gpu_milli) for device in place.devices]
-                for device, milli in parts + self._devices.parts_of(seen, (d.id for d in place.drawn if not d.admin)):
+                for device, milli in parts + self._devices.parts_of(
+                    seen, ((d.id, dict(d.capacity)) for d in place.drawn if not d.admin)
+                ):
                     if device >= seen.gpus:
                         lost.append(line)
                         continue
@@ -131,7 +133,7 @@ class DividedNodes:
         for at, slot in enumerate(slots):
             lines[lost[at] if at < len(lost) else ("gpu", pool, "others", "", "")] += left[slot]
             left[slot] = 0
-        for slot, milli in self._devices.parts_of(seen, (taken.device for taken in seen.offer.taken)):
+        for slot, milli in self._devices.parts_of(seen, ((taken.device, taken.capacity) for taken in seen.offer.taken)):
             took = min(left[slot], milli)
             left[slot] -= took
             lines["gpu", pool, "others", "", ""] += took

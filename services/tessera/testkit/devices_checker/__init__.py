@@ -115,19 +115,23 @@ class CheckedDevices:
         most = self.layouts[node.offer.layout].counters if counters else ()
         return [f"counter/{counter}" for counter in sorted(counters) if spent[counter] > most[counter]]
 
-    def parts_of(self, node: NodeSeen, names: Iterable[str]) -> list[tuple[int, int]]:
+    def parts_of(self, node: NodeSeen, drawn: Iterable[tuple[str, Mapping[str, int]]]) -> list[tuple[int, int]]:
         """Slot and thousandths of the GPU that each of these devices of a node is, or is a part of; of others none."""
         known = self._devices(node) if node.device_profile == "dra" else {}
-        found = [known[name][1] for name in names if name in known]
-        return [(each.gpu, each.gpu_milli) for each in found if each.gpu is not None and each.gpu < node.gpus]
+        found = [(known[name][1], had) for name, had in drawn if name in known]
+        return [(one.gpu, part_of_gpu(one, had)) for one, had in found if one.gpu is not None and one.gpu < node.gpus]
 
     def gpu_parts(self, book: NodeAmounts, node: NodeSeen) -> Iterator[tuple[int, int]]:
         """Slot and thousandths of each GPU of which claims have devices, ours and those of others."""
-        theirs = Counter(taken.device for taken in node.offer.taken)
+        theirs, had = Counter(taken.device for taken in node.offer.taken), Counter[tuple[str, str]]()
+        for taken in node.offer.taken:
+            had.update({(taken.device, of): amount for of, amount in taken.capacity.items()})
         for name, (_, device) in self._devices(node).items() if node.device_profile == "dra" else ():
             claims = book[node.name, f"drawn/{name}"] + theirs[name]
             if device.gpu is not None and device.gpu < node.gpus and claims:
-                yield device.gpu, device.gpu_milli * claims
+                amounts = {of: book[node.name, f"part/{name}|{of}"] + had[name, of] for of in device.capacity}
+                known = amounts if all(one.capacity for one in node.offer.taken if one.device == name) else {}
+                yield device.gpu, part_of_gpu(device, known) if device.is_shared else device.gpu_milli * claims
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -245,6 +249,15 @@ class CheckedDevices:
         there = sum(1 << at for at, device in self._devices(node).values() if not device.beyond)
         digest = selectors_digest(selectors)
         return there & self.selected.get((node.offer.layout, digest), 0) if selectors else there
+
+
+def part_of_gpu(device: OfferedDevice, had: Mapping[str, int]) -> int:
+    """Thousandths of its GPU that a device is, or a share with these amounts (none: unknown); memory counts first."""
+    if not (device.is_shared and device.gpu_milli) or (device.capacity and not had):
+        return device.gpu_milli
+    sizes = {name: each.value for name, each in device.capacity.items()}
+    by = {name: size for name, size in sizes.items() if name.split("/")[-1] == "memory"} or sizes
+    return max([1, *(device.gpu_milli * had.get(name, 0) // size for name, size in by.items() if size)])
 
 
 def _concerns(constraint: DeviceConstraint, request: str) -> bool:
