@@ -97,7 +97,7 @@ async def test_a_pods_own_claim_is_made_reserved_and_goes_with_the_pod(shared: C
     pod = add_pod(shared, "own-0", {"name": "gpu", "resourceClaimName": "own-0-gpu"})
     worker = role(gpus=0).model_copy(update={"resources": Resources(cpu_milli=1, memory_bytes=1, claims=(asked,))})
     for _ in range(2):  # the second time as by a binder that died before it said so
-        assert await hands.make(pod, worker) is None
+        assert await hands.make(pod, worker, ()) is None
         assert await hands.reserve(run(job_spec(worker)), PLACE, pod, ON) is None
     made = get(shared, "own-0-gpu")
     assert made["metadata"]["finalizers"] == [DELETE_PROTECTION]
