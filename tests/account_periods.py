@@ -31,8 +31,10 @@ class AllPeriods(AccountPeriods):
 
     def rows(self, length: PeriodLength, resource: Resource = Resource.GPU) -> dict[int, dict[GpuOwner, int]]:
         """Amounts of one resource."""
-        found = self.whole_rows(length).items()
-        return {start: {owner: amounts[resource.place] for owner, amounts in rows.items()} for start, rows in found}
+        return {
+            start: {owner: owner.part(amounts, resource) for owner, amounts in rows.items()}
+            for start, rows in self.whole_rows(length).items()
+        }
 
     @property
     def hours(self) -> dict[int, dict[GpuOwner, int]]:

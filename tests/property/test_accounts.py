@@ -81,7 +81,7 @@ def without_jobs(names: Told) -> Told:
 
 
 def now(account: Account, resource: Resource = Resource.GPU) -> AmountsByOwner:
-    found = {owner: amounts[resource.place] for owner, (amounts, _) in account.lines.items()}
+    found = {owner: owner.part(amounts, resource) for owner, (amounts, _) in account.lines.items()}
     return {owner: amount for owner, amount in found.items() if amount}
 
 

@@ -149,7 +149,7 @@ async def test_every_stored_period_sums_to_the_capacity(worlds: Iterator[World])
         sums = Counter[tuple[str, str, str]]()
         for owner, amounts in period.rows.items():
             for resource in Resource if owner.cause not in USE else ():
-                amount = amounts[resource.place]
+                amount = owner.part(amounts, resource)
                 sums[resource, owner.pool, owner.flavor] += -amount if owner.cause is GpuCause.CAPACITY else amount
         assert set(sums.values()) <= {0}
         assert {resource for resource, _, _ in sums} == set(Resource)
