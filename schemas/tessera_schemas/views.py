@@ -13,6 +13,11 @@ from tessera_schemas.work.money import GPU_HOUR, CostRates, amount_text, held_co
 from tessera_schemas.work.placement import Placement
 from tessera_schemas.work.spec_changes import SpecChanges
 
+ClassUses = Annotated[
+    tuple[tuple[str, int, int, int], ...],
+    Field(description="Devices that drivers publish: class, number, of which taken, and under a taint"),
+]
+
 
 class ArrayView(Lenient):
     """
@@ -287,10 +292,7 @@ class NodeView(Lenient):
     mig_geometry: str = ""
     devices: Annotated[tuple[tuple[str, int], ...], Field(description="Further devices: name, number")] = ()
     devices_free: tuple[tuple[str, int], ...] = ()
-    device_classes: Annotated[
-        tuple[tuple[str, int, int, int], ...],
-        Field(description="Devices that drivers publish: class, number, of which taken, and under a taint"),
-    ] = ()
+    device_classes: ClassUses = ()
     gres: Annotated[
         tuple[tuple[str, str], ...], Field(description="Word of Slurm's for each class: class, generic resource")
     ] = ()

@@ -7,6 +7,7 @@ from pydantic import Field
 from tessera.gateway.operations.models import AsOf
 from tessera_schemas.base import Lenient, Strict
 from tessera_schemas.job import Role
+from tessera_schemas.views import ClassUses
 
 
 class PodSlotsBody(Strict):
@@ -71,10 +72,7 @@ class PoolSlots(Lenient):
         ),
     ] = "nothing_waits"
     held_back: tuple[HeldBackGpus, ...] = ()
-    device_classes: Annotated[
-        tuple[tuple[str, int, int, int], ...],
-        Field(description="Devices that drivers publish: class, number, of which taken, and under a taint"),
-    ] = ()
+    device_classes: ClassUses = ()
 
 
 class SlotList(Lenient):

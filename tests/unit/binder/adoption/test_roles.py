@@ -141,7 +141,7 @@ def test_what_cannot_be_honoured_is_refused_by_the_name_of_its_field(field: str,
 @pytest.mark.parametrize(
     ("field", "spec"),
     [
-        ("spec.resources", {"asks": {"nvidia.com/gpu": "1"}, "annotations": {"tessera.io/gpu-milli": "500"}}),
+        ("spec.resources", {"asks": {"nvidia.com/gpu": "2"}, "annotations": {"tessera.io/gpu-milli": "500"}}),
         ("spec.resources.gpus", {"asks": {"nvidia.com/gpu": "65"}}),
         ("spec.resources.mig_profile", {"asks": {"nvidia.com/mig-9g.1gb": "1"}}),
         ("spec.containers[0].resources.requests[memory]", {"asks": {"memory": "9Pi"}}),
