@@ -11,7 +11,9 @@ from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.placement.fits import count_bundles, fits, kind_of, placed_on
+from tessera.engine.placement.gangs import FreeCapacity
 from tessera_schemas.facts import Others
+from tessera_schemas.reasons import Reason
 from tessera_schemas.work.placement import Placement
 from tests.builders import GIB, node_seen
 
@@ -122,3 +124,15 @@ def test_pods_are_taken_to_be_in_the_first_zone_that_has_all_and_else_in_what_is
 def test_zones_that_go_take_their_books_along() -> None:
     held = holding(need(4, 4))
     assert replace(held, zones=(), in_zones=()) == holding(need(4, 4), on=empty_node(node_seen(devices={NIC: 8})))
+
+
+@pytest.mark.parametrize(("first", "then"), [(3_000, 3_500), (4_000, 3_000), (3_000, 2_000)])
+def test_a_kind_that_no_zone_holds_hides_no_node_from_another_one(first: int, then: int) -> None:
+    """What fits is looked up beside a kind that asks for less; zones may hold the one that asks for more."""
+    there = [node({"cpu": 3_000 if first == 4_000 else 2_000})]
+    room = FreeCapacity(there)
+    for asked in (first, then):
+        gang = (RoleNeed("worker", 1, need(cpu_milli=asked)),)
+        found = room.find(gang)
+        assert found == FreeCapacity(there).find(gang)
+    assert not isinstance(found, Reason)

@@ -333,6 +333,10 @@ class Ranking:
         for word, theirs in zip(self._words, self._near._words, strict=True):
             word[changed] = theirs[changed]
         np.putmask(self._words[0], ~fits, NONE)
+        # A NUMA zone may have less than the lighter kind wants, and all that this one does: CPUs that are no whole ones
+        # are in no zone.
+        for row in np.flatnonzero(fits[changed] & (self._words[0][changed] == NONE)).tolist():
+            self._judge(row if rows is None else rows[row])
 
     def _judge(self, row: int) -> int:
         node = self._table.at[row]
