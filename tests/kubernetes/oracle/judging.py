@@ -248,7 +248,7 @@ class Judge:
                         said = result.get("consumedCapacity") or {}
                         consumed = {name: amount(value) for name, value in said.items()}
                         book.add(self.devices[_id(result)], consumed)
-        self._steps = 0
+        self._steps, self.met_wrong_expression = 0, False
         return any(True for _ in self._gang(pods, book, nodes))
 
     def _gang(self, pods: Sequence[Sequence[Json]], book: Book, nodes: Sequence[str]) -> Iterator[None]:
@@ -260,6 +260,7 @@ class Judge:
                 for _ in self._pod(pods[0], book, node):
                     yield from self._gang(pods[1:], book, nodes)
             except WrongExpression:
+                self.met_wrong_expression = True
                 continue
 
     def _pod(self, claims: Sequence[Json], book: Book, node: str) -> Iterator[None]:
