@@ -80,27 +80,32 @@ async def test_nothing_is_left_of_the_claims_of_a_run_that_ended() -> None:
         assert not claims(world)
 
 
+async def run_by_a_second_binder(world: World, spec: JobSpec, lost: int, answer: str) -> None:
+    """The first binder's call number `lost` is its last; `answer`: it did not arrive, or its answer did not."""
+    done: list[str] = []
+
+    async def dies(operation: str) -> None:
+        done.append(operation)
+        if len([one for one in done if one in ("create", "patch", "bind", "get")]) > lost:
+            raise Transient("the binder is gone")
+
+    setattr(world.api, answer, dies)
+    fact = admitted("k1", spec)
+    await world.commit(fact)
+    await world.run(2)
+    assert world.job(fact.job_id).phase != "running"
+    await world.stop("binder")
+    world.start_binder()
+    await world.run(15)
+    assert world.job(fact.job_id).phase == "running"
+
+
 @pytest.mark.parametrize("lost", range(18))
 @pytest.mark.parametrize("answer", ["before", "after"])
 async def test_a_binder_that_dies_between_any_two_calls_is_continued_by_another(lost: int, answer: str) -> None:
     """Call number `lost` of the binder is its last: it did not arrive, or its answer did not."""
     async with world_of_devices() as world:
-        done: list[str] = []
-
-        async def dies(operation: str) -> None:
-            done.append(operation)
-            if len([one for one in done if one in ("create", "patch", "bind", "get")]) > lost:
-                raise Transient("the binder is gone")
-
-        setattr(world.api, answer, dies)
-        fact = admitted("k1", with_claims(2))
-        await world.commit(fact)
-        await world.run(2)
-        assert world.job(fact.job_id).phase != "running"
-        await world.stop("binder")
-        world.start_binder()
-        await world.run(15)
-        assert world.job(fact.job_id).phase == "running"
+        await run_by_a_second_binder(world, with_claims(2), lost, answer)
         users = [one["status"]["reservedFor"][0]["uid"] for one in claims(world)]
         assert sorted(users) == sorted(pod["metadata"]["uid"] for pod in world.pods())
         assert all(len(one["status"]["reservedFor"]) == 1 for one in claims(world))
@@ -300,22 +305,7 @@ async def test_pods_of_a_run_that_share_a_claim_have_one_object_which_goes_with_
 @pytest.mark.parametrize("answer", ["before", "after"])
 async def test_a_binder_that_dies_while_pods_join_a_claim_is_continued_by_another(lost: int, answer: str) -> None:
     async with world_of_devices() as world:
-        done: list[str] = []
-
-        async def dies(operation: str) -> None:
-            done.append(operation)
-            if len([one for one in done if one in ("create", "patch", "bind", "get")]) > lost:
-                raise Transient("the binder is gone")
-
-        setattr(world.api, answer, dies)
-        fact = admitted("k1", with_one_claim(2))
-        await world.commit(fact)
-        await world.run(2)
-        assert world.job(fact.job_id).phase != "running"
-        await world.stop("binder")
-        world.start_binder()
-        await world.run(15)
-        assert world.job(fact.job_id).phase == "running"
+        await run_by_a_second_binder(world, with_one_claim(2), lost, answer)
         (made,) = claims(world)
         users = [user["uid"] for user in made["status"]["reservedFor"]]
         assert sorted(users) == sorted(pod["metadata"]["uid"] for pod in world.pods())
