@@ -239,6 +239,13 @@ def test_a_device_plugin_that_is_away_leaves_pods_alone_and_capacity_as_it_was(w
     assert world.phase("then") == "Running"
 
 
+@pytest.mark.parametrize("lose", ["set_unhealthy", "set_gpus"])
+def test_a_gpu_that_is_lost_takes_all_its_replicas_with_it(world: World, lose: str) -> None:
+    world.node("n3", device_profile="time-slicing", replicas=4)
+    getattr(world.core, lose)("n3", 1)
+    assert node(world, "n3")["status"]["allocatable"]["nvidia.com/gpu"] == "4"
+
+
 def test_one_unhealthy_gpu_leaves_room_for_one_less_whichever_slot_runs(world: World) -> None:
     world.pod("last", devices="1", gpu_milli="1000", simulate_seconds="60")
     world.wait(10)

@@ -6,7 +6,7 @@ from tessera.testkit.sim.coverage import Coverage, Hundreds
 def full() -> Coverage:
     """A seed that reached everything once."""
     made = Coverage()
-    for counter in (made.faults, made.crash_points, made.edges, made.facts, made.records, made.reasons):
+    for counter in (made.faults, made.nodes, made.crash_points, made.edges, made.facts, made.records, made.reasons):
         counter.update(counter.keys())
     return made
 

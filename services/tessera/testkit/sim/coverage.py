@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from tessera.domain.work.phases import LEGAL
+from tessera.testkit.sim.devices.parks import PARKS, rows_of
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import ENDED_PHASES, EVICT_AT_ANNOTATION
 from tessera_schemas.documents.registry import kind_of
@@ -89,6 +90,8 @@ NAMED_POINTS = tuple(
     for call in calls
     for when in ("before", "after")
 )
+NODES = tuple(row.name for park in PARKS for row in rows_of(park))
+"""Further nodes of which each must have been given to a run."""
 EDGES = tuple(f"{phase.value} -> {to.value}" for phase, nexts in LEGAL.items() for to in sorted(nexts))
 
 OF_RESTORES = ("pods_found", "pods_taken_over")
@@ -160,6 +163,7 @@ REASONS = (
 
 KINDS = {
     "fault": "faults",
+    "node of a park": "nodes",
     "phase edge": "edges",
     "fact": "facts",
     "record": "records",
@@ -187,6 +191,7 @@ class Coverage:
         self.faults: Counter[str] = Counter(dict.fromkeys(FAULTS, 0))
         self.crashes: Counter[str] = Counter(dict.fromkeys(SERVICES, 0))
         self.crash_points: Counter[str] = Counter(dict.fromkeys(NAMED_POINTS, 0))
+        self.nodes: Counter[str] = Counter(dict.fromkeys(NODES, 0))
         self.edges: Counter[str] = Counter(dict.fromkeys(EDGES, 0))
         self.facts: Counter[str] = Counter(dict.fromkeys(FACTS, 0))
         self.records: Counter[str] = Counter(dict.fromkeys(RECORDS, 0))
@@ -211,6 +216,7 @@ class Coverage:
         self.records[record.kind] += 1
         if isinstance(record, Allocated):
             self._gangs[f"{record.job_id}-{record.attempt}"] = len(record.placements)
+            self.nodes.update(place.node for place in record.placements if place.node in self.nodes)
         if isinstance(record, Released) and record.ranks:
             self.records[PARTS["gang" if record.ranks[0] < self._gangs.get(record.run_id, 0) else "beyond"]] += 1
         reason = getattr(record, "reason", None)

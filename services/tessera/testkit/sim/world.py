@@ -25,7 +25,8 @@ from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
 from tessera.testkit.sim.chaos import Chaos
 from tessera.testkit.sim.coverage import NAMED_POINTS, SIMULATED, Coverage, seen_on
-from tessera.testkit.sim.drivers import Drivers
+from tessera.testkit.sim.devices.drivers import Drivers
+from tessera.testkit.sim.devices.parks import park_of, rows_of, suited
 from tessera.testkit.sim.faults import Rates, ServiceFaults
 from tessera.testkit.sim.guard import SEED_SECONDS, SeedFailed, guarded
 from tessera.testkit.sim.loop import VirtualLoop
@@ -80,7 +81,7 @@ class SeedOutcome:
 
 class World:
     def __init__(self, seed: int, loop: VirtualLoop, groups: Sequence[Sequence[str]] = ()) -> None:
-        self.seed, self.loop = seed, loop
+        self.seed, self.loop, self.park = seed, loop, park_of(seed)
         self.random = Random(seed)
         self.coverage = Coverage()
         self.rates = Rates(Random(seed + 1))
@@ -115,7 +116,7 @@ class World:
         jobs = self.random.randrange(*JOBS) * (2 if evicts else 1)
         script = [configuration(SHARD, self.random, evicts=evicts)]
         script += commands(SHARD, self.random, jobs, CHAOS_SECONDS * 0.7, evicts)
-        clients = [self.loop.create_task(self.send(command)) for command in script]
+        clients = [self.loop.create_task(self.send(suited(self.park, command))) for command in script]
         chaos = Chaos(self.services, Random(self.seed + 3), nodes, CHAOS_SECONDS, points, self.state)
         drivers = self.loop.create_task(self._drivers.run(CHAOS_SECONDS))
         await chaos.run()
@@ -173,7 +174,7 @@ class World:
             await self.services.clock.sleep(2.0)
 
     def make_nodes(self) -> list[NodeRow]:
-        """Nodes of the cluster: GPUs of several models, shares, MIG, the taint of GPU nodes, and a dedicated one."""
+        """Nodes of the cluster: GPUs of several models, shares, MIG, two kinds of taints, and those of the park."""
         rows = [
             NodeRow(name="gpu-a", cpu="64", memory="256Gi", gpus=8, gpu_model="H100"),
             NodeRow(name="gpu-b", cpu="64", memory="256Gi", gpus=8, gpu_model="A100", device_profile="visible-devices"),
@@ -189,6 +190,7 @@ class World:
                 name="gpu-d", cpu="32", memory="128Gi", gpus=4, taints=(TaintRow(key="dedicated", effect="NoSchedule"),)
             ),
             NodeRow(name="mig-a", cpu="16", memory="64Gi", gpu_memory="80Gi", device_profile="mig", mig={"1g.10gb": 3}),
+            *rows_of(self.park),
         ]
         for row in rows:
             self.services.cluster.create("nodes", "", node_object(row, row.name))

@@ -8,7 +8,7 @@ from tessera_local.cluster.machines.pod_statuses import Left, evicted
 from tessera_local.cluster.objects.shelf import Version
 from tessera_local.cluster.objects.store import EVERYTHING, Store
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import GPU_RESOURCE, GPU_UUIDS_ANNOTATION, OUT_OF_SERVICE_TAINT
+from tessera_schemas.cluster.labels import GPU_REPLICAS_LABEL, GPU_RESOURCE, GPU_UUIDS_ANNOTATION, OUT_OF_SERVICE_TAINT
 
 _BY_CONTROLLER = "node.kubernetes.io/"
 _UNREACHABLE: Json = {"key": f"{_BY_CONTROLLER}unreachable", "effect": "NoSchedule"}
@@ -129,7 +129,8 @@ class Machines:
     def set_gpus(self, node: str, gpus: int) -> None:
         """The node now has `gpus` devices, the first ones. Pods that run keep what they hold."""
         found = self._store.nodes.require("", node)
-        sizes = {key: {**found.object["status"][key], GPU_RESOURCE: str(gpus)} for key in ("capacity", "allocatable")}
+        offered = {GPU_RESOURCE: str(gpus * _replicas(found))}
+        sizes = {key: {**found.object["status"][key], **offered} for key in ("capacity", "allocatable")}
         status, meta = {**found.object["status"], **sizes}, dict(found.meta)
         if GPU_UUIDS_ANNOTATION in (meta.get("annotations") or {}):  # no plugin offers them: they are named
             meta["annotations"] = meta["annotations"] | {GPU_UUIDS_ANNOTATION: cards_of(node, gpus)}
@@ -143,9 +144,10 @@ class Machines:
 
     def set_unhealthy(self, node: str, gpus: int) -> None:
         """Let the plugin call so many GPUs unhealthy, whichever they are; capacity and pods stay. 0: all are well."""
-        capacity = self._store.nodes.require("", node).object["status"]["capacity"]
-        total = int(capacity.get(GPU_RESOURCE, 0))
-        self._set_allocatable(node, {GPU_RESOURCE: str(max(total - gpus, 0))} if total else {})
+        found = self._store.nodes.require("", node)
+        total = int(found.object["status"]["capacity"].get(GPU_RESOURCE, 0))
+        left = max(total - gpus * _replicas(found), 0)
+        self._set_allocatable(node, {GPU_RESOURCE: str(left)} if total else {})
 
     def set_device_health(self, namespace: str, name: str, health: str = "Unhealthy") -> None:
         """Let a pod's status say so of the GPU that its containers were given (`allocatedResourcesStatus`)."""
@@ -214,6 +216,11 @@ class Machines:
         changed = {**found.object, "metadata": dict(found.meta), "spec": spec, "status": status}
         if changed != found.object:
             self._store.replace(self._store.nodes, found, changed)
+
+
+def _replicas(node: Version) -> int:
+    """Number of replicas of each GPU, which go with it when it is lost or unhealthy."""
+    return int(node.labels.get(GPU_REPLICAS_LABEL, 1))
 
 
 _LOST = ("Unknown", "NodeStatusUnknown")

@@ -1,0 +1,56 @@
+"""
+Further nodes of a simulated world, and what some of its jobs ask for because of them.
+
+Each seed has one park, so that every kind is tried and no seed takes longer. Jobs change by amounts that were drawn
+already: further draws would make another life of every seed.
+"""
+
+from dataclasses import replace
+from typing import Any, Literal
+
+from tessera.testkit.sim.workload import Command
+from tessera_local.cluster.machines.nodes import NodeRow
+from tessera_schemas.commands import SubmitJob
+from tessera_schemas.job import Resources
+
+ParkName = Literal["", "replicas"]
+PARKS: tuple[ParkName, ...] = ("", "replicas")
+QUARTERS, HALVES = 250, 500
+"""Thousandths of a GPU that a replica is under time-slicing, and under MPS, which keeps programs apart."""
+
+
+def park_of(seed: int) -> ParkName:
+    """The park of a seed's world; "" has no further nodes."""
+    return PARKS[seed % len(PARKS)]
+
+
+def rows_of(park: ParkName) -> list[NodeRow]:
+    """Further nodes."""
+    sized: dict[str, Any] = {"cpu": "32", "memory": "128Gi", "gpus": 2, "gpu_model": "H100"}
+    if park == "replicas":
+        return [
+            NodeRow(name="slice-a", device_profile="time-slicing", replicas=1000 // QUARTERS, **sized),
+            NodeRow(name="mps-a", device_profile="mps", replicas=1000 // HALVES, **sized),
+        ]
+    return []
+
+
+def suited(park: ParkName, command: Command) -> Command:
+    """The command as a client of such a cluster sends it: a submit may ask for what only the park has."""
+    if command.spec is None:
+        return command
+    (role,) = command.spec.roles
+    if not (more := _asked_of(park, role.resources)):
+        return command
+    # Validated: a copy alone might be a job that no client can send.
+    asked = Resources.model_validate(role.resources.model_dump() | more)
+    spec = command.spec.model_copy(update={"roles": (role.model_copy(update={"resources": asked}),)})
+    sent = SubmitJob.model_validate_json(command.data).model_copy(update={"spec": spec})
+    return replace(command, data=sent.to_bytes(), spec=spec)
+
+
+def _asked_of(park: ParkName, drawn: Resources) -> dict[str, Any]:
+    """Fields of a pod's resources in which it asks for the park's devices; none: as they were drawn."""
+    if park == "replicas" and drawn.gpu_milli:
+        return {"gpu_milli": HALVES, "isolation": "compute"} if drawn.gpu_milli >= HALVES else {"gpu_milli": QUARTERS}
+    return {}

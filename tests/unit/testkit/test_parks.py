@@ -1,0 +1,47 @@
+"""Parks of simulated worlds: what jobs ask for because of one can be had there."""
+
+from random import Random
+
+import pytest
+
+from tessera.testkit.sim.devices.parks import PARKS, ParkName, rows_of, suited
+from tessera.testkit.sim.workload import job_spec, submit_job
+from tessera_schemas.commands import SubmitJob
+from tessera_schemas.job import JobSpec
+
+PARKED = [park for park in PARKS if park]
+
+
+def drawn(park: ParkName, held: bool = False) -> list[tuple[JobSpec, JobSpec]]:
+    """Jobs as they are drawn, and as they are sent in the park."""
+    random, found = Random(1), []
+    for _ in range(1_000):
+        before = submit_job("main", 1.0, "red", "key", job_spec(random), held=held)
+        after = suited(park, before)
+        sent = SubmitJob.model_validate_json(after.data)
+        assert (after.spec, after.at, after.tenant, after.key) == (sent.spec, before.at, "red", sent.key)
+        assert sent.held is held
+        found.append((before.spec, sent.spec))
+    return found
+
+
+def test_jobs_stay_as_they_were_drawn_in_a_world_without_a_park():
+    assert all(before == after for before, after in drawn("", held=True))
+
+
+@pytest.mark.parametrize("park", PARKED)
+def test_a_park_changes_resources_of_some_jobs_and_nothing_else(park: ParkName) -> None:
+    found = drawn(park)
+    assert 10 < sum(before != after for before, after in found) < 600
+    for before, after in found:
+        (was,), (now,) = before.roles, after.roles
+        assert after.model_copy(update={"roles": ()}) == before.model_copy(update={"roles": ()})
+        assert now.model_copy(update={"resources": was.resources}) == was
+
+
+def test_every_share_is_a_replica_or_fits_the_nodes_of_all_worlds():
+    sizes = {1000 // row.replicas: row.device_profile for row in rows_of("replicas")}
+    asked = [spec.roles[0].resources for _, spec in drawn("replicas")]
+    shares = {(each.gpu_milli, each.isolation) for each in asked}
+    assert shares == {(0, "none"), (250, "none"), (500, "compute")}
+    assert sizes == {250: "time-slicing", 500: "mps"}
