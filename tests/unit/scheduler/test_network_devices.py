@@ -12,7 +12,7 @@ from tessera_schemas.cluster.device_claims import DeviceClaim, DeviceConstraint,
 from tessera_schemas.cluster.device_layouts import DeviceTaint, TakenDevice
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code, Reason
-from tests.builders import admitted, job_spec
+from tests.builders import admitted, job_spec, node_seen, role
 from tests.published_devices import (
     DRIVER,
     NIC_DRIVER,
@@ -66,7 +66,7 @@ def had(world: Rounds, *keys: str) -> list[str]:
 def books_agree(world: Rounds) -> bool:
     """Whether each node knows what pods on other nodes have, as their own books say."""
     nodes = list(world.state.nodes.values())
-    return all(knowing(node, list_drawn(nodes, node.offer.networks)) == node for node in nodes)
+    return all(knowing(node, list_drawn(nodes, node.offer.networks)) == node for node in nodes if node.offer)
 
 
 def test_what_one_node_has_no_other_gets() -> None:
@@ -139,6 +139,20 @@ def test_two_pods_of_one_pass_are_given_two_devices() -> None:
     world.commit(*(admitted(key, job_spec(linked(gpus=1), name=key)) for key in ("one", "two", "three")))
     world.settle()
     assert len({*had(world, "one", "two", "three")}) == 2
+    assert books_agree(world)
+
+
+def test_two_pods_of_one_pass_are_given_two_devices_beside_a_job_that_room_is_kept_for() -> None:
+    world = cluster(links=2, nodes=2)
+    world.configure(backfill="reserve", backfill_patience_seconds=0)
+    world.commit(node_seen("plain", 4))
+    for key, gpus, hours in (("runs", 3, 2), ("head", 4, 1)):
+        submit(world, key, role(gpus=gpus), time_limit_seconds=hours * 3600)
+    long = {"time_limit_seconds": 9 * 3600}
+    world.commit(*(admitted(key, job_spec(linked(gpus=1), name=key, **long)) for key in ("one", "two")))
+    world.settle()
+    assert world.job("head").reason.code is Code.RESERVED
+    assert had(world, "one", "two") == ["link-0", "link-1"]
     assert books_agree(world)
 
 

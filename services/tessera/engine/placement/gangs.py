@@ -288,7 +288,7 @@ class FreeCapacity:
             self.nodes.update(changed)
             self._note(changed)
         else:
-            changing = self._changing(placements)
+            changing = self.changing(placements)
             self._before += [self.nodes[name] for name in changing]
             gang_of(roles).take(self.nodes, placements)
             self._note(changing)
@@ -297,9 +297,9 @@ class FreeCapacity:
         """Pods have left these places; what was refused before may fit again."""
         gang_of(roles).take(self.nodes, placements, -1)
         self._begin()
-        self._note(self._changing(placements))
+        self._note(self.changing(placements))
 
-    def _changing(self, placements: tuple[Placement, ...]) -> dict[str, None]:
+    def changing(self, placements: tuple[Placement, ...]) -> dict[str, None]:
         """The nodes for which something else is free with these pods: theirs, and those that share a network."""
         found = {placement.node: None for placement in placements if placement.node in self.nodes}
         if pools := pools_drawn(placements):

@@ -232,13 +232,13 @@ class ReservingPass(OwnerPass):
             job.gang.take(reservation.nodes_then, placements)
             if reservation.book_then is not None:
                 reservation.book_then.start(job, flavor)
-        # Only nodes of this start are hidden anew: all others are as they were, and a pass starts many jobs.
-        changed = {placement.node for placement in placements}
+        # Only nodes of this start, and of networks that it has devices of, are hidden anew: all others are as they
+        # were, and a pass starts many jobs.
         for (flavor_of, avoid, bits), capacity in self._left.items():
-            whole = self.capacity(flavor_of, avoid).nodes
+            whole = self.capacity(flavor_of, avoid)
             first = [each for place, each in enumerate(self._ahead.reservations) if bits >> place & 1]
-            for name in changed & whole.keys():
-                capacity.put(hide_reserved(whole[name], first))
+            for name in whole.changing(placements):
+                capacity.put(hide_reserved(whole.nodes[name], first))
 
     def passed_by(self, job: Job, blocked: Sequence[Job]) -> tuple[Passed, ...]:
         """Name first the jobs for whom room is kept, the others as far as there is space."""
