@@ -272,6 +272,16 @@ def test_a_higher_job_evicts_for_devices() -> None:
     assert not world.running("low")
 
 
+def test_devices_that_are_kept_for_a_job_are_not_given_to_one_that_runs_on() -> None:
+    world = cluster()
+    world.configure(backfill="reserve", backfill_patience_seconds=0)
+    for key, count, hours in (("runs", 2, 2), ("head", 3, 1), ("long", 1, 3), ("longer", 1, 4), ("short", 1, 1)):
+        submit(world, key, claiming(claim(count=count)), time_limit_seconds=hours * 3600)
+    assert world.job("head").reason.code is Code.RESERVED
+    assert world.run("longer") is None, "it would have what the head waits for"
+    assert world.running("runs", "long", "short"), "one of the four is left beside the head's three"
+
+
 def test_a_restored_state_offers_the_same_and_hashes_alike() -> None:
     world = cluster(nodes=2)
     submit(world, "one", claiming(claim(count=3)))

@@ -156,6 +156,16 @@ def test_two_pods_of_one_pass_are_given_two_devices_beside_a_job_that_room_is_ke
     assert books_agree(world)
 
 
+def test_links_that_are_kept_for_a_job_are_given_on_no_node_to_one_that_runs_on() -> None:
+    world = cluster(links=3)
+    world.configure(backfill="reserve", backfill_patience_seconds=0)
+    for key, links, hours in (("runs", 2, 2), ("head", 3, 1), ("long", 1, 3), ("short", 1, 1)):
+        submit(world, key, linked(links), time_limit_seconds=hours * 3600)
+    assert world.job("head").reason.code is Code.RESERVED
+    assert world.run("long") is None
+    assert world.running("runs", "short")
+
+
 def test_devices_of_the_node_and_of_the_network_are_drawn_together() -> None:
     own = whole_gpus(2)
     network = with_network(own, 2)

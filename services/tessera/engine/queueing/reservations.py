@@ -7,10 +7,13 @@ state: it is computed again in each pass, as a function of the state and its `ts
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from tessera.domain.devices.networks import pools_drawn, reached
+from tessera.domain.devices.offers import Taken
 from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QuotaBook
@@ -233,9 +236,9 @@ class Reservation:
     """
     Room that is kept for a job: from `at` on, at `placements` on nodes of `flavor`.
 
-    `nodes_then` are the nodes of the placements as they are at `at`, with it and with the other reservations that have
-    begun by then, and `book_then` likewise what counts as used of quotas: what is free there now and then, a job that
-    runs beyond `at` may have.
+    `nodes_then` are the nodes of the placements, and of networks that these draw on, as they are at `at`, with it and
+    with the other reservations that have begun by then, and `book_then` likewise what counts as used of quotas: what
+    is free there now and then, a job that runs beyond `at` may have.
     """
 
     job: Job
@@ -255,8 +258,11 @@ def make_reservation(
 
     Contract: `opening` was sought on nodes from which the placements of the others had been taken, all of them.
     """
-    # Only the reservation's own nodes: everywhere else a job that outlives its beginning takes nothing from it.
+    # Only the reservation's own nodes, and those of its networks: everywhere else a job that outlives its beginning
+    # takes nothing from it.
     nodes_then = {place.node: opening.nodes[place.node] for place in opening.placements}
+    if pools := pools_drawn(opening.placements):
+        nodes_then |= {node.name: node for node in reached(opening.nodes.values(), pools)}
     job.gang.take(nodes_then, opening.placements)
     # Of quotas the opening's book has what began before; who begins later is told below.
     book_then = opening.book
@@ -295,6 +301,13 @@ def _least(one: Node, other: Node) -> Node:
         gpu_free=tuple(map(min, one.gpu_free, other.gpu_free)),
         devices_free=tuple((name, min(free, there.get(name, 0))) for name, free in one.devices_free),
         mig_taken=tuple(tuple(map(max, *slices)) for slices in zip(one.mig_taken, other.mig_taken, strict=True)),
+        drawn=_at_either(one.drawn, other.drawn),
+        drawn_elsewhere=_at_either(one.drawn_elsewhere, other.drawn_elsewhere),
     )
     # CPU is kept beside GPUs that are free at either time, though no job may have them across both.
     return both.promising(max(one.idle, other.idle))
+
+
+def _at_either(now: Taken, then: Taken) -> Taken:
+    """Devices that are had at either time, each as often as at the one where more claims have it."""
+    return now if now == then else tuple(sorted((Counter(now) | Counter(then)).elements()))
