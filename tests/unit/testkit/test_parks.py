@@ -5,7 +5,9 @@ from random import Random
 import pytest
 
 from tessera.testkit.sim.devices.parks import PARKS, ParkName, rows_of, suited
+from tessera.testkit.sim.devices.zones import ZONE
 from tessera.testkit.sim.workload import job_spec, submit_job
+from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.job import JobSpec
 
@@ -45,3 +47,13 @@ def test_every_share_is_a_replica_or_fits_the_nodes_of_all_worlds():
     shares = {(each.gpu_milli, each.isolation) for each in asked}
     assert shares == {(0, "none"), (250, "none"), (500, "compute")}
     assert sizes == {250: "time-slicing", 500: "mps"}
+
+
+def test_every_pod_that_asks_for_a_zone_or_its_cards_fits_one_zone_of_the_empty_node():
+    roles = [role for _, spec in drawn("zones") for role in spec.roles]
+    asked = [role for role in roles if role.resources.numa_policy or role.resources.devices]
+    assert {bool(role.resources.numa_policy) for role in asked} == {True, False}
+    for role in asked:
+        amounts = {GPU_RESOURCE: role.resources.gpus, "cpu": role.cpu_milli // 1000, **role.resources.devices}
+        assert (role.replicas, role.cpu_milli % 1000) == (1, 0)
+        assert all(amount <= ZONE[name] for name, amount in amounts.items()), role

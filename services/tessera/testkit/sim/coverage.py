@@ -67,6 +67,9 @@ FAULTS = (
     "device tainted",
     "device taken by others",
     "network moved",
+    "zones gone",
+    "zone shrunk",
+    "zones not kept",
     "slow start",
     "end in the notice",
 )

@@ -9,7 +9,7 @@ Accidents draw from chance of their own, so that the other faults of a seed stay
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 
@@ -44,6 +44,23 @@ def published(sick: str = "", tainted: str = "", lies: bool = False) -> Json:
             devices += [device | ({"taints": taints} if taints else {})] if name != sick else []
     sets = [{"name": f"card-{card}", "counters": counters} for card in range(CARDS)]
     return {"devices": devices, "sharedCounters": sets}
+
+
+async def happen(
+    kinds: Mapping[str, Callable[[str], Awaitable[None]]],
+    nodes: Sequence[str],
+    random: Random,
+    clock: Clock,
+    coverage: Coverage,
+    seconds: float,
+) -> None:
+    """Let two to five accidents happen to some of the nodes, one after the other at random times."""
+    loop = asyncio.get_running_loop()
+    for at in sorted(random.uniform(0.5, seconds) for _ in range(random.randrange(2, 6))):
+        await clock.sleep(max(0.0, at - loop.time()))
+        name, node = random.choice(list(kinds)), random.choice(nodes)
+        coverage.fault(name)
+        await kinds[name](node)
 
 
 class Drivers:
@@ -82,13 +99,8 @@ class Drivers:
         self._publish_network(None)
 
     async def run(self, seconds: float) -> None:
-        """One accident after the other at random times, until `seconds` of the loop's time or cancelled."""
-        loop, random = asyncio.get_running_loop(), self._random
-        for at in sorted(random.uniform(0.5, seconds) for _ in range(random.randrange(2, 6))):
-            await self._clock.sleep(max(0.0, at - loop.time()))
-            name, node = random.choice(list(self._kinds)), random.choice(self._nodes)
-            self._coverage.fault(name)
-            await self._kinds[name](node)
+        """Two to five accidents until `seconds` of the loop's time, or until it is cancelled."""
+        await happen(self._kinds, self._nodes, self._random, self._clock, self._coverage, seconds)
 
     def end(self) -> None:
         """Every device is there again, and nobody else's claim."""

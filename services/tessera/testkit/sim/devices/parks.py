@@ -11,10 +11,13 @@ from typing import Any, Literal
 from tessera.testkit.sim.workload import Command
 from tessera_local.cluster.machines.nodes import NodeRow
 from tessera_schemas.commands import SubmitJob
-from tessera_schemas.job import Resources
+from tessera_schemas.job import Resources, Role
 
-ParkName = Literal["", "replicas"]
-PARKS: tuple[ParkName, ...] = ("", "replicas")
+ParkName = Literal["", "replicas", "zones"]
+PARKS: tuple[ParkName, ...] = ("", "replicas", "zones")
+ZONED, CARD = "numa-a", "rdma/hca"
+"""The node whose kubelet keeps each pod within a NUMA zone, and devices that a plugin offers there."""
+SINGLE_GPUS_MAX = 4
 QUARTERS, HALVES = 250, 500
 """Thousandths of a GPU that a replica is under time-slicing, and under MPS, which keeps programs apart."""
 
@@ -27,6 +30,8 @@ def park_of(seed: int) -> ParkName:
 def rows_of(park: ParkName) -> list[NodeRow]:
     """Further nodes."""
     sized: dict[str, Any] = {"cpu": "32", "memory": "128Gi", "gpus": 2, "gpu_model": "H100"}
+    if park == "zones":
+        return [NodeRow(name=ZONED, **sized | {"gpus": 8, "devices": {CARD: 4}})]
     if park == "replicas":
         return [
             NodeRow(name="slice-a", device_profile="time-slicing", replicas=1000 // QUARTERS, **sized),
@@ -40,7 +45,7 @@ def suited(park: ParkName, command: Command) -> Command:
     if command.spec is None:
         return command
     (role,) = command.spec.roles
-    if not (more := _asked_of(park, role.resources)):
+    if not (more := _asked_of(park, role)):
         return command
     # Validated: a copy alone might be a job that no client can send.
     asked = Resources.model_validate(role.resources.model_dump() | more)
@@ -49,8 +54,14 @@ def suited(park: ParkName, command: Command) -> Command:
     return replace(command, data=sent.to_bytes(), spec=spec)
 
 
-def _asked_of(park: ParkName, drawn: Resources) -> dict[str, Any]:
+def _asked_of(park: ParkName, role: Role) -> dict[str, Any]:
     """Fields of a pod's resources in which it asks for the park's devices; none: as they were drawn."""
+    drawn, single = role.resources, role.replicas == 1 and 0 < role.resources.gpus <= SINGLE_GPUS_MAX
     if park == "replicas" and drawn.gpu_milli:
         return {"gpu_milli": HALVES, "isolation": "compute"} if drawn.gpu_milli >= HALVES else {"gpu_milli": QUARTERS}
+    # One pod alone: a gang of the largest pods would find no such nodes, and wait for ever.
+    if park == "zones" and single and drawn.cpu_milli % 2 and not drawn.claims:
+        own: dict[str, Any] = {"devices": {CARD: 1}}
+        own = own if drawn.cpu_milli % 4 == 1 else {"numa_policy": "single-numa-node"}
+        return {"cpu_milli": -(-drawn.cpu_milli // 1000) * 1000} | own
     return {}
