@@ -282,6 +282,16 @@ def test_devices_that_are_kept_for_a_job_are_not_given_to_one_that_runs_on() -> 
     assert world.running("runs", "long", "short"), "one of the four is left beside the head's three"
 
 
+def test_a_job_that_is_counted_anew_while_it_waits_leaves_a_line_by_expected_times() -> None:
+    world = Rounds(share("research", 64, None, order="expected"), nodes=[class_seen()])
+    submit(world, "early", claiming(claim(count=2)))
+    assert world.job("early").amount.gpu_milli == 0, "nobody knows yet that the class is of GPUs"
+    world.commit(layout_seen(FOUR), offering("node-0", FOUR, 4))
+    world.settle()
+    assert world.running("early")
+    assert world.run("early").amount.gpu_milli == 2000
+
+
 def test_a_restored_state_offers_the_same_and_hashes_alike() -> None:
     world = cluster(nodes=2)
     submit(world, "one", claiming(claim(count=3)))

@@ -33,9 +33,11 @@ def sharers(queue: str, tenant: str, user: str) -> tuple[tuple[str, ...], ...]:
     return (queue, tenant), (queue, tenant, user)
 
 
-def job_stands(job: Job) -> tuple[str, str, bool, int, str]:
+def job_stands(job: Job) -> tuple[str, str, bool, int, str, int]:
     """The fields that decide a queued job's place, or its bucket, and that may change while it waits."""
-    return job.queue, job.priority_class, job.kept_out, job.time_limit_seconds, job.name
+    # What claims count for is known only once drivers have published devices for them.
+    gpu_milli = job.amount.gpu_milli
+    return job.queue, job.priority_class, job.kept_out, job.time_limit_seconds, job.name, gpu_milli
 
 
 def place_in_line(tree: QueueTree, job: Job) -> QueuedJob:
