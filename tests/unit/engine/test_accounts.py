@@ -13,7 +13,7 @@ from tessera.engine.accounts.naming import name_decision
 from tessera.engine.accounts.owners import GpuCause
 from tessera.engine.accounts.periods import STEP_MS
 from tessera_schemas.config import Flavor, Policy, Queue
-from tessera_schemas.facts import AnyFact, DrainRequested, Others, RunAbsent, RunEnded, RunIdle, RunUsed
+from tessera_schemas.facts import AnyFact, DrainRequested, NodeSeen, Others, RunAbsent, RunEnded, RunIdle, RunUsed
 from tessera_schemas.ledger import ConfigSet, EarmarkEnded, EarmarkSet, JobQueued, LedgerMessage, NodeChanged
 from tessera_schemas.work.budgets import Budget
 from tessera_schemas.work.measured_use import MeasuredUse
@@ -295,3 +295,17 @@ def test_use_that_is_told_with_the_release_of_its_run_counts_for_it():
     for rows in shard.periods.hours.values():
         amounts.update({owner.cause: amount for owner, amount in rows.items()})
     assert (amounts[GpuCause.MEASURED], amounts[GpuCause.WORKED]) == (900_000, 300_000)
+
+
+def test_use_counts_in_the_pool_of_a_run_whose_first_pod_and_its_node_are_gone():
+    shard = Accounted(*(node_seen(name, gpus=1) for name in ("node-a", "node-b")))
+    shard.account = Account(shard.periods, shard.state, STEP_MS, note_use=shard.periods.note_use)
+    run = shard.start(shard.queue("k1", replicas=2, gpus=1), "k1")
+    shard.commit(RunAbsent(kind="run_absent", run_id=run, ranks=(0,)))
+    first, _ = shard.state.runs.get(run).placements
+    shard.commit(NodeSeen(kind="node_seen", name=first.node, gone=True))
+    assert shard.state.nodes.get(first.node) is None
+    use = MeasuredUse(measured_gpu_milli_ms=900_000, worked_gpu_milli_ms=300_000, gpus=1)
+    shard.commit(RunUsed(kind="run_used", run_id=run, use=use))
+    owners = {owner for rows in shard.periods.hours.values() for owner in rows}
+    assert {owner.pool for owner in owners if owner.cause is GpuCause.MEASURED} == {"default"}

@@ -165,17 +165,19 @@ class Account:
         job_id, told = fact.run_id.rpartition("-")[0], self._told.get(fact.run_id, (0, 0))
         run, held = state.runs.get(fact.run_id), self._holders.get((0, job_id), {})
         pods = [pod for here in held.values() for pod in here]
-        # Of a run that is still there the first of all pods counts, those that are gone too: none may be left.
-        first = pods_of_run(replace(run, released_ranks=()))[0] if run is not None else next(iter(pods), None)
-        if first is None:
+        # Of a run that is still there all pods count, those that are gone too: none may be left.
+        pods = pods if run is None else pods_of_run(replace(run, released_ranks=()))
+        if not pods:
             return
         # What a run is known to have done by its end counts as the fact says; before, as the fold took it in, which
         # leaves out what came too late.
         now = fact.use.measured_gpu_milli_ms, fact.use.worked_gpu_milli_ms
         if run is not None:
             self._told[fact.run_id] = now = _use_of(run)
-        # A run is on nodes of one pool and, but for nodes that changed since, of one flavor.
-        node = state.nodes.get(first.placement.node)
+        # A run is on nodes of one pool and, but for nodes that changed since, of one flavor; a node may have gone that
+        # pods of the run have left.
+        first, nodes = pods[0], (state.nodes.get(pod.placement.node) for pod in pods)
+        node = next((node for node in nodes if node is not None), None)
         at = ("", "") if node is None else (node.pool, state.tree.flavor_of(node))
         for cause, before, after in zip(USE, told, now, strict=True):
             owner = GpuOwner(*at, cause, first.tenant, first.queue, first.user, first.job, first.project)
