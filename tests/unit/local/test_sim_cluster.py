@@ -17,6 +17,13 @@ from tessera_local.cluster.objects.jobs import JobController
 from tessera_local.cluster.objects.saved_pods import take_saved, write_saved
 from tests.unit.local.cluster_world import NS, World, annotations, spec
 
+GPU_CLAIMED = {
+    "extendedResourceClaimStatus": {
+        "resourceClaimName": "p-gpus",
+        "requestMappings": [{"containerName": "main", "resourceName": "nvidia.com/gpu", "requestName": "one"}],
+    }
+}
+
 
 def exit_code(status: dict[str, Any]) -> int:
     return int(status["containerStatuses"][0]["state"]["terminated"]["exitCode"])
@@ -239,6 +246,20 @@ def test_what_an_ended_pod_held_is_free_again():
         world.wait(1_500)
         assert world.phase(name) == "Succeeded"
     assert set(world.use().used_devices.values()) == {0}
+
+
+@pytest.mark.parametrize(("claimed", "phase"), [({}, "Failed"), (GPU_CLAIMED, "Running")], ids=["counted", "claimed"])
+def test_a_kubelet_counts_no_gpu_that_a_claim_answers(claimed: dict[str, Any], phase: str):
+    world = World()
+    world.node(gpus=0)
+    container = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    meta = {"name": "p", "annotations": annotations({"simulate_seconds": "60"})}
+    pod = {"metadata": meta, "spec": {"containers": [container]}}
+    uid = world.core.create("pods", NS, pod).uid
+    world.core.patch("pods", NS, "p", {"status": claimed}, "status")
+    world.core.bind(NS, "p", {"metadata": {"uid": uid}, "target": {"name": "n1"}})
+    world.wait(10)
+    assert world.phase("p") == phase
 
 
 def test_a_shrunk_node_refuses_what_it_lost_and_leaves_alone_what_runs():

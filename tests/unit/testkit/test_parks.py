@@ -4,9 +4,10 @@ from random import Random
 
 import pytest
 
-from tessera.testkit.sim.devices.parks import PARKS, ParkName, rows_of, suited
+from tessera.testkit.sim.devices.drivers import GPU_DRIVER, NIC_DRIVER
+from tessera.testkit.sim.devices.parks import GPUS, PARKS, ParkName, rows_of, suited
 from tessera.testkit.sim.devices.zones import ZONE
-from tessera.testkit.sim.workload import job_spec, submit_job
+from tessera.testkit.sim.workload import NICS, job_spec, submit_job
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.job import JobSpec
@@ -57,3 +58,14 @@ def test_every_pod_that_asks_for_a_zone_or_its_cards_fits_one_zone_of_the_empty_
         amounts = {GPU_RESOURCE: role.resources.gpus, "cpu": role.cpu_milli // 1000, **role.resources.devices}
         assert (role.replicas, role.cpu_milli % 1000) == (1, 0)
         assert all(amount <= ZONE[name] for name, amount in amounts.items()), role
+
+
+def test_two_drivers_have_a_pool_of_one_name_and_every_pod_finds_both_of_their_devices_there():
+    sizes = {driver.name: driver.cards for driver in (GPU_DRIVER, NIC_DRIVER)}
+    for _, spec in drawn("published"):
+        (role,) = spec.roles
+        if role.resources.claims:
+            assert (role.replicas, len(role.resources.claims)) == (1, 1)
+            assert role.resources.gpus <= sizes[GPUS]
+    (row,) = rows_of("published")
+    assert (row.gpus, sizes) == (0, {GPUS: 4, NICS: 2})

@@ -67,6 +67,7 @@ FAULTS = (
     "device tainted",
     "device taken by others",
     "network moved",
+    "decision undercut",
     "zones gone",
     "zone shrunk",
     "zones not kept",

@@ -25,8 +25,8 @@ from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
 from tessera.testkit.sim.chaos import Chaos
 from tessera.testkit.sim.coverage import NAMED_POINTS, SIMULATED, Coverage, seen_on
-from tessera.testkit.sim.devices.drivers import Drivers
-from tessera.testkit.sim.devices.parks import ZONED, park_of, rows_of, suited
+from tessera.testkit.sim.devices.drivers import GPU_DRIVER, Drivers
+from tessera.testkit.sim.devices.parks import DRIVEN, ZONED, park_of, rows_of, suited
 from tessera.testkit.sim.devices.zones import ZoneExporter
 from tessera.testkit.sim.faults import Rates, ServiceFaults
 from tessera.testkit.sim.guard import SEED_SECONDS, SeedFailed, guarded
@@ -96,9 +96,14 @@ class World:
         by_operator = ServiceFaults("operator", clock, self.rates, self.coverage, lambda _: None)
         self._rolling = RollingOperator(self.services.broker, SHARD, clock, Random(seed + 5), by_operator)
         drawn = Random(seed + 6)
-        self._drivers = Drivers(self.services.cluster, clock, drawn, ("gpu-a", "gpu-c"), self.coverage, self.state)
+        driven = (DRIVEN,) if self.park == "published" else ()
+        nodes = ("gpu-a", "gpu-c", *driven)  # on that one two drivers have a pool of one name
+        drivers = Drivers(self.services.cluster, clock, drawn, nodes, self.coverage, self.state)
+        drawn = Random(seed + 8)
+        gpus = Drivers(self.services.cluster, clock, drawn, driven, self.coverage, self.state, GPU_DRIVER)
         zoned = (ZONED,) if self.park == "zones" else ()
-        self._zones = ZoneExporter(self.services.cluster, clock, Random(seed + 7), zoned, self.coverage)
+        zones = ZoneExporter(self.services.cluster, clock, Random(seed + 7), zoned, self.coverage)
+        self._around_devices = (drivers, gpus, zones)
         self._clients = MemoryBus(
             self.services.broker,
             "client",
@@ -121,13 +126,13 @@ class World:
         script += commands(SHARD, self.random, jobs, CHAOS_SECONDS * 0.7, evicts)
         clients = [self.loop.create_task(self.send(suited(self.park, command))) for command in script]
         chaos = Chaos(self.services, Random(self.seed + 3), nodes, CHAOS_SECONDS, points, self.state)
-        devices = [self.loop.create_task(each.run(CHAOS_SECONDS)) for each in (self._drivers, self._zones)]
+        devices = [self.loop.create_task(each.run(CHAOS_SECONDS)) for each in self._around_devices]
         await chaos.run()
         await cancel_all(*devices)
-        for each in (each for each in devices if not each.cancelled()):
-            each.result()
-        self._drivers.end()
-        self._zones.end()
+        for ended in (each for each in devices if not each.cancelled()):
+            ended.result()
+        for each in self._around_devices:
+            each.end()
         await asyncio.gather(*clients)
         await self.send(cancel(SHARD, HUGE_TENANT, HUGE_KEY))
         await self._settle()
@@ -198,8 +203,8 @@ class World:
         ]
         for row in rows:
             self.services.cluster.create("nodes", "", node_object(row, row.name))
-        self._drivers.begin()
-        self._zones.begin()
+        for each in self._around_devices:
+            each.begin()
         return rows
 
     def _record_pods(self) -> None:

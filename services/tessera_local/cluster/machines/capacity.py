@@ -21,6 +21,7 @@ from tessera_schemas.cluster.resource_kinds import is_counted_by_name
 
 WHOLE_DEVICE = 1000
 BY_UUID = "visible-devices"
+CLAIMED = "extendedResourceClaimStatus"
 NO_KUBELETS = ("nvidia.com/gpumem", "nvidia.com/gpucores")
 """Names by which HAMi accounts; no node offers them, and a kubelet ignores what its node does not offer."""
 
@@ -59,9 +60,11 @@ def _read(pod: Json) -> PodRequest:
     cpu_milli = memory_bytes = limit_gpus = 0
     further: Counter[str] = Counter()
     uuids: list[str] = []
+    claimed = {one["resourceName"] for one in (pod.get("status") or {}).get(CLAIMED, {}).get("requestMappings", ())}
     for container in pod["spec"].get("containers", ()):
         resources = container.get("resources") or {}
-        limits = resources.get("limits") or {}
+        # What a claim answers no device plugin hands out, and a kubelet does not count.
+        limits = {name: each for name, each in (resources.get("limits") or {}).items() if name not in claimed}
         asked = {**limits, **(resources.get("requests") or {})}
         cpu_milli += thousandths(asked.get("cpu", 0))
         memory_bytes += units(asked.get("memory", 0))

@@ -1,8 +1,8 @@
 """
-A driver of network cards that publishes its devices (DRA), and what goes wrong with it: it restarts, publishes in
-parts, lies, loses a card, taints one, or somebody else's claim takes one first.
+Drivers that publish their devices (DRA), of network cards and of GPUs, and what goes wrong with them: one restarts,
+publishes in parts, lies, loses a device, taints one, or somebody else's claim takes one first.
 
-Each card is there whole and as its two ports, which use the counters of one set: who has a port keeps others from the
+Each card is there whole and as its two parts, which use the counters of one set: who has a part keeps others from the
 whole card. Links of a fabric reach all nodes, or for a while one of them.
 
 Accidents draw from chance of their own, so that the other faults of a seed stay as they are.
@@ -11,39 +11,80 @@ Accidents draw from chance of their own, so that the other faults of a seed stay
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from random import Random
 
 from tessera.domain.state import State
 from tessera.kernel.ports import ApiError, Clock
 from tessera.testkit.sim.coverage import Coverage
+from tessera.testkit.sim.devices.parks import GPUS, MIG, PUBLISHED_GPUS
 from tessera.testkit.sim.workload import NICS
 from tessera_local.cluster.core import SimCluster
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import DELETE_PROTECTION
+from tessera_schemas.cluster.labels import DELETE_PROTECTION, GPU_RESOURCE
+from tessera_schemas.work.placement import DrawnDevice
 
-CARDS = 2
 DECISIONS_AWAITED = 300
 STRANGERS = "theirs"
 FABRIC, LINKS = "fabric", 2
 RESERVED = {"resource": "pods", "name": "theirs", "uid": "uid-of-theirs"}
 
 
-def published(sick: str = "", tainted: str = "", lies: bool = False) -> Json:
-    """
-    The part of a slice about devices: without the `sick` one, with a taint on the `tainted` one.
+@dataclass(frozen=True, slots=True)
+class DriverClass:
+    """A DeviceClass of a driver, by an expression; `resource` is what it answers when pods count."""
 
-    A driver that `lies` has less of a counter than nothing.
-    """
-    devices: list[Json] = []
-    for card in range(CARDS):
+    name: str
+    selects: str
+    resource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CardDriver:
+    """A driver of so many cards on each node, the name of their parts, and its classes."""
+
+    name: str
+    part: str
+    cards: int
+    classes: tuple[DriverClass, ...]
+
+    def published(self, sick: str = "", tainted: str = "", lies: bool = False) -> Json:
+        """
+        The part of a slice about devices: without the `sick` one, with a taint on the `tainted` one.
+
+        A driver that `lies` has less of a counter than nothing.
+        """
+        devices: list[Json] = []
+        for card in range(self.cards):
+            names = ((f"card-{card}", 2), (f"{self.part}-{2 * card}", 1), (f"{self.part}-{2 * card + 1}", 1))
+            for name, ports in names:
+                uses = [{"counterSet": f"card-{card}", "counters": {"ports": {"value": str(ports)}}}]
+                device = {"name": name, **self.described(card, ports == 1), "consumesCounters": uses}
+                taints = [{"key": "link", "value": "down", "effect": "NoSchedule"}] if name == tainted else []
+                devices += [device | ({"taints": taints} if taints else {})] if name != sick else []
         counters = {"ports": {"value": "-1" if lies else "2"}}
-        for name, ports in ((f"card-{card}", 2), (f"nic-{2 * card}", 1), (f"nic-{2 * card + 1}", 1)):
-            uses = [{"counterSet": f"card-{card}", "counters": {"ports": {"value": str(ports)}}}]
-            device = {"name": name, "attributes": {"fast": {"bool": card == 0}}, "consumesCounters": uses}
-            taints = [{"key": "link", "value": "down", "effect": "NoSchedule"}] if name == tainted else []
-            devices += [device | ({"taints": taints} if taints else {})] if name != sick else []
-    sets = [{"name": f"card-{card}", "counters": counters} for card in range(CARDS)]
-    return {"devices": devices, "sharedCounters": sets}
+        sets = [{"name": f"card-{card}", "counters": counters} for card in range(self.cards)]
+        return {"devices": devices, "sharedCounters": sets}
+
+    def described(self, card: int, is_part: bool) -> Json:
+        """Attributes of a card or a part of it, and capacities of a GPU."""
+        if self.name == NICS:
+            return {"attributes": {"fast": {"bool": card == 0}}}
+        of_card = {"parentUUID" if is_part else "uuid": {"string": f"GPU-{card}"}, "productName": {"string": "H100"}}
+        kind, memory = ("mig", "40Gi") if is_part else ("gpu", "80Gi")
+        return {"attributes": {"type": {"string": kind}, **of_card}, "capacity": {"memory": {"value": memory}}}
+
+
+NIC_DRIVER = CardDriver(NICS, "nic", 2, (DriverClass(NICS, f'device.driver == "{NICS}"'),))
+GPU_DRIVER = CardDriver(
+    GPUS,
+    "mig",
+    PUBLISHED_GPUS,
+    (
+        DriverClass(GPUS, f'device.driver == "{GPUS}" && device.attributes["{GPUS}"].type == "gpu"', GPU_RESOURCE),
+        DriverClass(MIG, f'device.driver == "{GPUS}" && device.attributes["{GPUS}"].type == "mig"'),
+    ),
+)
 
 
 async def happen(
@@ -64,7 +105,7 @@ async def happen(
 
 
 class Drivers:
-    """The driver of some nodes, and two to five accidents of it in a run."""
+    """A driver on some nodes, and two to five accidents of it in a run; without nodes it does nothing."""
 
     def __init__(
         self,
@@ -74,8 +115,10 @@ class Drivers:
         nodes: Sequence[str],
         coverage: Coverage,
         state: Callable[[], State],
+        driver: CardDriver = NIC_DRIVER,
     ) -> None:
         """`state` is what the ledger makes of the shard now."""
+        self._driver = driver
         self._cluster, self._clock, self._random, self._nodes, self._coverage = cluster, clock, random, nodes, coverage
         self._state = state
         self._generations = dict.fromkeys((*nodes, FABRIC), 0)
@@ -87,29 +130,35 @@ class Drivers:
             "device lost": self._lose_device,
             "device tainted": self._taint_device,
             "device taken by others": self._take_device,
-            "network moved": self._move_network,
         }
+        own = {"network moved": self._move_network} if driver is NIC_DRIVER else {"decision undercut": self._undercut}
+        self._kinds |= own
 
     def begin(self) -> None:
-        """The class of the devices, and on each node what there is of them."""
-        wanted: Json = {"selectors": [{"cel": {"expression": f'device.driver == "{NICS}"'}}]}
-        self._cluster.create("deviceclasses", "", {"metadata": {"name": NICS}, "spec": wanted})
+        """The classes of the devices, and on each node what there is of them."""
+        for each in self._driver.classes if self._nodes else ():
+            wanted: Json = {"selectors": [{"cel": {"expression": each.selects}}]}
+            wanted |= {"extendedResourceName": each.resource} if each.resource else {}
+            self._cluster.create("deviceclasses", "", {"metadata": {"name": each.name}, "spec": wanted})
+        self._publish_all()
+
+    def _publish_all(self) -> None:
         for node in self._nodes:
             self._publish(node)
-        self._publish_network(None)
+        if self._driver is NIC_DRIVER:
+            self._publish_network(None)
 
     async def run(self, seconds: float) -> None:
         """Two to five accidents until `seconds` of the loop's time, or until it is cancelled."""
-        await happen(self._kinds, self._nodes, self._random, self._clock, self._coverage, seconds)
+        if self._nodes:
+            await happen(self._kinds, self._nodes, self._random, self._clock, self._coverage, seconds)
 
     def end(self) -> None:
         """Every device is there again, and nobody else's claim."""
         with self._cluster.faults.paused():
-            for node in self._nodes:
-                self._publish(node)
-            self._publish_network(None)
+            self._publish_all()
             for number in range(self._strangers):
-                self._free(f"theirs-{number}")
+                self._free(self._stranger(number))
 
     async def _last(self, shortest: float, longest: float) -> None:
         await self._clock.sleep(self._random.uniform(shortest, longest))
@@ -118,7 +167,7 @@ class Drivers:
         """A new generation of the node's pool takes the place of the one before, in its first slice."""
         self._generations[node] += 1
         self._withdraw(node)
-        self._put(node, 0, slices, published(**wrong))  # type: ignore[arg-type]
+        self._put(node, 0, slices, self._driver.published(**wrong))  # type: ignore[arg-type]
 
     def _publish_network(self, node: str | None) -> None:
         """A new generation of the links, which all nodes reach, or this one alone."""
@@ -133,15 +182,16 @@ class Drivers:
     def _put(self, pool: str, number: int, slices: int, devices: Json) -> None:
         generation = self._generations[pool]
         named = {"name": pool, "generation": generation, "resourceSliceCount": slices}
-        spec = {"driver": NICS, "nodeName": pool, "pool": named, **devices}
+        spec = {"driver": self._driver.name, "nodeName": pool, "pool": named, **devices}
         with self._cluster.faults.paused():
-            name = f"{pool}-nics-{generation}-{number}"
+            name = f"{pool}-{self._driver.part}s-{generation}-{number}"
             self._cluster.create("resourceslices", "", {"metadata": {"name": name}, "spec": spec})
 
     def _withdraw(self, pool: str) -> None:
         with self._cluster.faults.paused():
             for one in self._cluster.list("resourceslices")[0]:
-                if one.object["spec"]["pool"]["name"] == pool:
+                spec = one.object["spec"]
+                if (spec["driver"], spec["pool"]["name"]) == (self._driver.name, pool):
                     self._cluster.delete("resourceslices", "", one.meta["name"])
 
     # -- accidents
@@ -154,7 +204,7 @@ class Drivers:
     async def _publish_in_parts(self, node: str) -> None:
         self._publish(node, slices=2)
         await self._last(0.2, 3.0)
-        more = [{"name": "nic-more", "attributes": {"fast": {"bool": False}}}]
+        more = [{"name": f"{self._driver.part}-more", **self._driver.described(1, is_part=True)}]
         self._put(node, 1, 2, {"devices": more})
 
     async def _lie(self, node: str) -> None:
@@ -177,6 +227,18 @@ class Drivers:
         await self._last(0.5, 4.0)
         self._publish_network(None)
 
+    async def _undercut(self, node: str) -> None:
+        """The pool's next generation lacks what a decision has that no pod is bound for yet."""
+        for _ in range(DECISIONS_AWAITED):
+            runs = [run for run in self._state().runs.values() if not run.started_ts]
+            drawn = (each for run in runs for place in run.placements for each in place.drawn)
+            if lost := sorted(each.device for each in drawn if self._is_of(each, node)):
+                self._publish(node, sick=self._random.choice(lost))
+                break
+            await self._clock.sleep(0.01)
+        await self._last(0.5, 4.0)
+        self._publish(node)
+
     async def _take_device(self, node: str) -> None:
         """Another scheduler allocates what is free by the claims of now: what a decision has, if there is any."""
         for _ in range(DECISIONS_AWAITED):
@@ -185,28 +247,33 @@ class Drivers:
                 break
             await self._clock.sleep(0.01)
         if free:
-            name, self._strangers = f"theirs-{self._strangers}", self._strangers + 1
+            name, self._strangers = self._stranger(self._strangers), self._strangers + 1
             self._allocate(name, node, self._random.choice(drawn or sorted(free)))
             await self._last(0.5, 4.0)
             with self._cluster.faults.paused():
                 self._free(name)
+
+    def _stranger(self, number: int) -> str:
+        return f"theirs-{number}" if self._driver is NIC_DRIVER else f"their-{self._driver.part}-{number}"
 
     def _free_devices(self, node: str) -> set[str]:
         """Names of devices of which no claim has a counter."""
         with self._cluster.faults.paused():
             claims = [one.object for one in self._cluster.list("resourceclaims")[0]]
         results = [each for claim in claims for each in _results(claim)]
-        held = {each["device"] for each in results if each["pool"] == node and each["driver"] == NICS}
-        return {each["name"] for each in published()["devices"] if not held & _overlapping(each["name"])}
+        held = {each["device"] for each in results if each["pool"] == node and each["driver"] == self._driver.name}
+        every = [str(each["name"]) for each in self._driver.published()["devices"]]
+        return {name for name in every if not held & self._overlapping(name)}
 
     def _drawn_devices(self, node: str) -> set[str]:
         """Names of devices that the ledger gave to runs."""
         placements = [placement for run in self._state().runs.values() for placement in run.placements]
-        return {each.device for placement in placements for each in placement.drawn if each.pool == node}
+        return {each.device for placement in placements for each in placement.drawn if self._is_of(each, node)}
 
     def _allocate(self, name: str, node: str, device: str) -> None:
-        request = {"name": "one", "exactly": {"deviceClassName": NICS, "allocationMode": "ExactCount", "count": 1}}
-        result = {"request": "one", "driver": NICS, "pool": node, "device": device}
+        asked = {"deviceClassName": self._driver.classes[0].name, "allocationMode": "ExactCount", "count": 1}
+        request = {"name": "one", "exactly": asked}
+        result = {"request": "one", "driver": self._driver.name, "pool": node, "device": device}
         status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [RESERVED]}
         meta = {"name": name, "finalizers": [DELETE_PROTECTION]}
         with self._cluster.faults.paused():
@@ -220,17 +287,19 @@ class Drivers:
             self._cluster.delete("resourceclaims", STRANGERS, name)
 
     def _any_device(self) -> str:
-        return str(self._random.choice(published()["devices"])["name"])
+        return str(self._random.choice(self._driver.published()["devices"])["name"])
+
+    def _is_of(self, drawn: DrawnDevice, node: str) -> bool:
+        return (drawn.driver, drawn.pool) == (self._driver.name, node)
+
+    def _overlapping(self, device: str) -> set[str]:
+        """Devices that use a counter with this one beyond what there is of it."""
+        kind, _, number = device.partition("-")
+        card = int(number) if kind == "card" else int(number) // 2
+        parts = {f"{self._driver.part}-{2 * card}", f"{self._driver.part}-{2 * card + 1}"}
+        return {device, *parts} if kind == "card" else {device, f"card-{card}"}
 
 
 def _results(claim: Json) -> list[Json]:
     allocation = (claim.get("status") or {}).get("allocation") or {}
     return list((allocation.get("devices") or {}).get("results") or ())
-
-
-def _overlapping(device: str) -> set[str]:
-    """Devices that use a counter with this one beyond what there is of it."""
-    kind, _, number = device.partition("-")
-    card = int(number) if kind == "card" else int(number) // 2
-    ports = {f"nic-{2 * card}", f"nic-{2 * card + 1}"}
-    return {device, *ports} if kind == "card" else {device, f"card-{card}"}

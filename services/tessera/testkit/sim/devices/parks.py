@@ -8,13 +8,16 @@ already: further draws would make another life of every seed.
 from dataclasses import replace
 from typing import Any, Literal
 
-from tessera.testkit.sim.workload import Command
+from tessera.testkit.sim.workload import Command, nic_claim
 from tessera_local.cluster.machines.nodes import NodeRow
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.job import Resources, Role
 
-ParkName = Literal["", "replicas", "zones"]
-PARKS: tuple[ParkName, ...] = ("", "replicas", "zones")
+ParkName = Literal["", "replicas", "zones", "published"]
+PARKS: tuple[ParkName, ...] = ("", "replicas", "zones", "published")
+DRIVEN, GPUS, MIG = "dra-a", "gpu.nvidia.com", "mig.nvidia.com"
+"""The node whose GPUs a driver publishes, that driver and its class of whole GPUs, and its class of their halves."""
+PUBLISHED_GPUS = 4
 ZONED, CARD = "numa-a", "rdma/hca"
 """The node whose kubelet keeps each pod within a NUMA zone, and devices that a plugin offers there."""
 SINGLE_GPUS_MAX = 4
@@ -30,6 +33,8 @@ def park_of(seed: int) -> ParkName:
 def rows_of(park: ParkName) -> list[NodeRow]:
     """Further nodes."""
     sized: dict[str, Any] = {"cpu": "32", "memory": "128Gi", "gpus": 2, "gpu_model": "H100"}
+    if park == "published":
+        return [NodeRow(name=DRIVEN, cpu="32", memory="128Gi")]
     if park == "zones":
         return [NodeRow(name=ZONED, **sized | {"gpus": 8, "devices": {CARD: 4}})]
     if park == "replicas":
@@ -59,6 +64,8 @@ def _asked_of(park: ParkName, role: Role) -> dict[str, Any]:
     drawn, single = role.resources, role.replicas == 1 and 0 < role.resources.gpus <= SINGLE_GPUS_MAX
     if park == "replicas" and drawn.gpu_milli:
         return {"gpu_milli": HALVES, "isolation": "compute"} if drawn.gpu_milli >= HALVES else {"gpu_milli": QUARTERS}
+    if park == "published" and single and drawn.cpu_milli % 2:
+        return {"claims": (nic_claim(fast=False),)}
     # One pod alone: a gang of the largest pods would find no such nodes, and wait for ever.
     if park == "zones" and single and drawn.cpu_milli % 2 and not drawn.claims:
         own: dict[str, Any] = {"devices": {CARD: 1}}
