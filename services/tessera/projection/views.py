@@ -139,6 +139,7 @@ class Views:
             seen = state.tree.flavors, state.tree.tolerated, state.tree.gres
             if seen != (tree.flavors, tree.tolerated, tree.gres):
                 fields |= {(NODES, name): None for name, _ in state.nodes.items()}
+                fields |= {(REMEMBERED_NODES, name): None for name, _ in state.remembered_nodes.items()}
             # A run counts on the flavor that its nodes have now.
             fields |= {(JOBS, run.job_id): None for run in state.runs.values()}
             shown = ("priorities", "knows_all", "money", "gres")

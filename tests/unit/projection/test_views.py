@@ -367,6 +367,13 @@ def test_nodes_show_the_flavor_that_a_new_configuration_gives_them():
     assert views.fold(ledger.stored).view("nodes", "node-a").flavor == "fast"
 
 
+def test_nodes_that_are_remembered_at_their_best_show_it_too():
+    ledger, views = Committed().begin(node_seen("node-a")), Followed()
+    ledger.commit(node_seen("node-a", gpus=4))
+    ledger.commit(config_proposed(config_body(flavors=(Flavor(name="fast", gpu_models=("h100",)),)), 1))
+    assert views.fold(ledger.stored).view("remembered_nodes", "node-a").flavor == "fast"
+
+
 def test_what_is_taken_of_a_network_is_shown_on_every_node_that_it_reaches():
     layout = with_network(whole_gpus(1), 2)
     named = [offering(name, layout, 1) for name in ("node-a", "node-b")]
