@@ -68,6 +68,8 @@ FAULTS = (
     "device taken by others",
     "network moved",
     "decision undercut",
+    "longest names",
+    "too many devices",
     "zones gone",
     "zone shrunk",
     "zones not kept",

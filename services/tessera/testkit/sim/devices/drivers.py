@@ -21,12 +21,16 @@ from tessera.testkit.sim.devices.parks import GPUS, MIG, PUBLISHED_GPUS
 from tessera.testkit.sim.workload import NICS
 from tessera_local.cluster.core import SimCluster
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.device_layouts import DEVICES_MAX
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, GPU_RESOURCE
 from tessera_schemas.work.placement import DrawnDevice
 
 DECISIONS_AWAITED = 300
 STRANGERS = "theirs"
 FABRIC, LINKS = "fabric", 2
+LONGEST_POOL, FLOOD = "p" * 253, "flood"
+CARDS_BESIDE = 100
+"""Number of the first card of a pool beside the node's own: no card of that."""
 RESERVED = {"resource": "pods", "name": "theirs", "uid": "uid-of-theirs"}
 
 
@@ -66,7 +70,7 @@ class CardDriver:
         sets = [{"name": f"card-{card}", "counters": counters} for card in range(self.cards)]
         return {"devices": devices, "sharedCounters": sets}
 
-    def described(self, card: int, is_part: bool) -> Json:
+    def described(self, card: int, is_part: bool = False) -> Json:
         """Attributes of a card or a part of it, and capacities of a GPU."""
         if self.name == NICS:
             return {"attributes": {"fast": {"bool": card == 0}}}
@@ -131,8 +135,15 @@ class Drivers:
             "device tainted": self._taint_device,
             "device taken by others": self._take_device,
         }
-        own = {"network moved": self._move_network} if driver is NIC_DRIVER else {"decision undercut": self._undercut}
-        self._kinds |= own
+        self._kinds |= (
+            {"network moved": self._move_network}
+            if driver is NIC_DRIVER
+            else {
+                "decision undercut": self._undercut,
+                "longest names": self._name_at_length,
+                "too many devices": self._flood,
+            }
+        )
 
     def begin(self) -> None:
         """The classes of the devices, and on each node what there is of them."""
@@ -156,6 +167,8 @@ class Drivers:
     def end(self) -> None:
         """Every device is there again, and nobody else's claim."""
         with self._cluster.faults.paused():
+            for pool in (LONGEST_POOL, FLOOD):
+                self._withdraw(pool)
             self._publish_all()
             for number in range(self._strangers):
                 self._free(self._stranger(number))
@@ -169,6 +182,12 @@ class Drivers:
         self._withdraw(node)
         self._put(node, 0, slices, self._driver.published(**wrong))  # type: ignore[arg-type]
 
+    def _publish_beside(self, node: str, pool: str, devices: Sequence[str]) -> None:
+        """A second pool of the node, with GPUs that are there whole."""
+        self._generations[pool] = self._generations.get(pool, 0) + 1
+        described = [{"name": name, **self._driver.described(CARDS_BESIDE + at)} for at, name in enumerate(devices)]
+        self._put(pool, 0, 1, {"devices": described, "nodeName": node}, name=f"{node}-beside-{len(devices)}")
+
     def _publish_network(self, node: str | None) -> None:
         """A new generation of the links, which all nodes reach, or this one alone."""
         self._generations[FABRIC] += 1
@@ -179,13 +198,13 @@ class Drivers:
         devices = [{"name": f"link-{at}", "attributes": {"fast": {"bool": True}}} for at in range(LINKS)]
         self._put(FABRIC, 0, 1, {"devices": devices, "nodeName": None, **where})
 
-    def _put(self, pool: str, number: int, slices: int, devices: Json) -> None:
+    def _put(self, pool: str, number: int, slices: int, devices: Json, name: str = "") -> None:
         generation = self._generations[pool]
         named = {"name": pool, "generation": generation, "resourceSliceCount": slices}
         spec = {"driver": self._driver.name, "nodeName": pool, "pool": named, **devices}
         with self._cluster.faults.paused():
-            name = f"{pool}-{self._driver.part}s-{generation}-{number}"
-            self._cluster.create("resourceslices", "", {"metadata": {"name": name}, "spec": spec})
+            meta = {"name": name or f"{pool}-{self._driver.part}s-{generation}-{number}"}
+            self._cluster.create("resourceslices", "", {"metadata": meta, "spec": spec})
 
     def _withdraw(self, pool: str) -> None:
         with self._cluster.faults.paused():
@@ -226,6 +245,18 @@ class Drivers:
         self._publish_network(node)
         await self._last(0.5, 4.0)
         self._publish_network(None)
+
+    async def _name_at_length(self, node: str) -> None:
+        """A GPU more, of which every name is as long as Kubernetes allows."""
+        self._publish_beside(node, LONGEST_POOL, ["d" * 63])
+        await self._last(1.0, 6.0)
+        self._withdraw(LONGEST_POOL)
+
+    async def _flood(self, node: str) -> None:
+        """More devices than a node may have: for that time it has none, and runs go on."""
+        self._publish_beside(node, FLOOD, [f"gpu-{at}" for at in range(DEVICES_MAX)])
+        await self._last(0.5, 3.0)
+        self._withdraw(FLOOD)
 
     async def _undercut(self, node: str) -> None:
         """The pool's next generation lacks what a decision has that no pod is bound for yet."""
