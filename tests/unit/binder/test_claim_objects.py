@@ -2,6 +2,7 @@
 
 import pytest
 
+from tessera.binder.claims.decide.extended import ExtendedClaim, extended_claim
 from tessera.binder.claims.decide.objects import claim_name, claim_names_of, claim_object, format_milli, named_claims
 from tessera.binder.decide.pods import pod_of
 from tessera.binder.decide.steps import read_pod
@@ -15,10 +16,12 @@ from tessera_schemas.cluster.device_claims import (
     DeviceToleration,
     DriverConfig,
 )
+from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.job import JobSpec, Resources, Role
+from tessera_schemas.work.placement import EXTENDED_CLAIM
 from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import RUN, api_pod, job, node, run
-from tests.unit.binder.claim_builders import CLASS, DRIVER, device_claim
+from tests.unit.binder.claim_builders import CLASS, DRIVER, device_claim, drawn
 
 POD = {"metadata": {"name": "pod-0", "namespace": "lab", "uid": "u0", "labels": {"tessera.io/run": RUN}}}
 
@@ -154,3 +157,18 @@ def made_pod(of: Role) -> Json:
     spec: JobSpec = job_spec(of)
     at = run(spec, places=(placement(devices=(), gpu_milli=0),))
     return pod_of(job(spec), at, 0, spec, 1, node())
+
+
+def test_what_a_pod_counts_on_is_claimed_by_the_newest_class_as_decisions_draw_it():
+    pod = POD | {"spec": {"containers": [{"name": "main", "resources": {"limits": {GPU_RESOURCE: "1"}}}]}}
+    classes = {
+        name: {
+            "metadata": {"name": name, "creationTimestamp": f"2026-01-0{day}T00:00:00Z"},
+            "spec": {"extendedResourceName": GPU_RESOURCE},
+        }
+        for day, name in ((1, "a-former"), (2, "b-newest"))
+    }
+    found = extended_claim(pod, (drawn(claim=EXTENDED_CLAIM, request=GPU_RESOURCE),), classes)
+    assert isinstance(found, ExtendedClaim)
+    (request,) = found.object["spec"]["devices"]["requests"]
+    assert request["exactly"]["deviceClassName"] == "b-newest"

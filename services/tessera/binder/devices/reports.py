@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from tessera.binder.devices.decide.gpus import NO_GPUS, PublishedGpus
 from tessera.binder.devices.decide.layouts import OfferedLayout
-from tessera.binder.devices.decide.selectors import BadSelector, check_selectors, takes, views_of
+from tessera.binder.devices.decide.selectors import BadSelector, check_selectors, class_that_answers, takes, views_of
 from tessera.binder.devices.index import DeviceIndex, reduced_claim, reduced_rule, reduced_slice
 from tessera.binder.devices.numa_zones import ZonesByNode
 from tessera.domain.devices.offers import DeviceClass, selection_key
@@ -254,11 +254,3 @@ def read_class(name: str, found: Json) -> ClassSeen:
         selectors=tuple(each["cel"]["expression"] for each in spec.get("selectors") or ()),
         extended_resource=spec.get("extendedResourceName") or "",
     )
-
-
-def class_that_answers(resource: str, classes: Iterable[Json]) -> str:
-    """The class that answers a counted resource for Kubernetes: of several the newest, then the first by name."""
-    named = [one for one in classes if (one.get("spec") or {}).get("extendedResourceName") == resource]
-    by_name = sorted(str(one["metadata"]["name"]) for one in named)
-    made = {one["metadata"]["name"]: str(one["metadata"].get("creationTimestamp") or "") for one in named}
-    return max(by_name, key=lambda name: made[name], default="")

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tessera.binder.devices.decide.selectors import class_that_answers
 from tessera.binder.workloads.reading import items, mapping, no, text
 from tessera.domain.storing.fast import replace
 from tessera_schemas.base import Json
@@ -70,9 +71,9 @@ def extended_claim(pod: Json, drawn: Iterable[DrawnDevice], classes: Mapping[str
 
 def class_for(resource: str, classes: Mapping[str, Json]) -> str:
     """The class that answers a counted resource, as decisions choose it; "" for none."""
-    said = (name for name in sorted(classes) if text(classes[name], "spec", "extendedResourceName") == resource)
     implicit = resource.removeprefix(CLASS_PREFIX)
-    return next(said, implicit if implicit != resource and implicit in classes else "")
+    said = class_that_answers(resource, classes.values())
+    return said or (implicit if implicit != resource and implicit in classes else "")
 
 
 def _requests(pod: Json, resource: str, at: int) -> tuple[dict[str, int], list[tuple[str, str]]]:

@@ -262,3 +262,11 @@ _FUNCTIONS: list[tuple[str, tuple[str, ...], str, Any]] = [
     ("patch", _MAP, "INT", _part(2)),
 ]
 """Kubernetes' quantities and versions: name, types, the result's type. Both are maps of one entry in here."""
+
+
+def class_that_answers(resource: str, classes: Iterable[Json]) -> str:
+    """The class that answers a counted resource for Kubernetes: of several the newest, then the first by name."""
+    named = [one for one in classes if (one.get("spec") or {}).get("extendedResourceName") == resource]
+    by_name = sorted(str(one["metadata"]["name"]) for one in named)
+    made = {one["metadata"]["name"]: str(one["metadata"].get("creationTimestamp") or "") for one in named}
+    return max(by_name, key=lambda name: made[name], default="")
