@@ -20,8 +20,9 @@ from tessera_schemas.cluster.device_layouts import (
     OfferedDevice,
     TakenDevice,
 )
-from tessera_schemas.work.placement import DrawnDevice, Placement
-from tests.builders import first_run, job_spec, placement
+from tessera_schemas.cluster.labels import GPU_RESOURCE
+from tessera_schemas.work.placement import EXTENDED_CLAIM, DrawnDevice, Placement
+from tests.builders import first_run, job_spec, placement, role
 from tests.published_devices import (
     DRIVER,
     NIC_DRIVER,
@@ -112,6 +113,24 @@ def test_a_device_is_given_once_and_again_after_its_run_is_released() -> None:
     allocate(made, placed(drawn()), "k2")
     assert broken(made) == set()
     allocate(made, placed(drawn()), "k3")
+    assert broken(made) == {"I1"}
+
+
+def test_gpus_by_number_are_judged_by_their_devices_though_the_driver_has_lost_one() -> None:
+    two, one = whole_gpus(2), whole_gpus(1)
+    made = Shard(offering("node-a", two, 2))
+    for fact in (layout_seen(two), layout_seen(one), class_seen(extended_resource=GPU_RESOURCE)):
+        note(made, fact)
+
+    def count(key: str, device: str) -> None:
+        made.queued(key, spec=job_spec(role(gpus=1)))
+        made.allocated(placed(drawn(device, claim=EXTENDED_CLAIM, request=GPU_RESOURCE)), key=key)
+
+    count("k1", "gpu-1")
+    made.add(m.NodeChanged(kind="node_changed", fact=0), facts=[offering("node-a", one, 1)])
+    count("k2", "gpu-0")
+    assert check(made.stored).violations == []
+    count("k3", "gpu-0")
     assert broken(made) == {"I1"}
 
 

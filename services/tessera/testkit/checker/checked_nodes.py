@@ -104,7 +104,8 @@ class CheckedNodes:
             return 1000 if 0 <= int(what[4:]) < seen.gpus else 0
         if what.startswith(("drawn/", "part/")):
             return self.devices.size(seen, what)
-        if what.startswith("device/") and self.devices.class_for(what.removeprefix("device/"), seen):
+        counted = GPU_RESOURCE if what == "gpus" else what.removeprefix("device/") if what.startswith("device/") else ""
+        if counted and self.devices.class_for(counted, seen):
             return ANY  # what is had of it are devices of a claim, each of which is judged by itself
         have, theirs = (seen.extended, seen.others.devices) if "/" in what else (vars(seen), vars(seen.others))
         certain = what == "gpus" and seen.device_profile not in NAMES_NO_CARDS
