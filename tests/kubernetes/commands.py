@@ -12,6 +12,8 @@ NODE_LABEL = "type=kwok"
 WORKLOADS = ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling", "WorkloadAwarePreemption")
 WORKLOADS_OF_JOBS = (*WORKLOADS, "WorkloadWithJob")
 """Kubernetes' own gangs; and those that the Job controller makes."""
+WORKLOADS_WITH_CLAIMS = (*WORKLOADS, "DRAWorkloadResourceClaims")
+"""Kubernetes' own gangs with claims on devices of their own."""
 WORKLOAD_API = "scheduling.k8s.io/v1alpha2=true"
 # What a cluster does with jobs, pods and nodes; volumes, clouds and certificates are nobody's here.
 CONTROLLERS = (
@@ -20,7 +22,7 @@ CONTROLLERS = (
     "node-lifecycle-controller,pod-garbage-collector-controller,taint-eviction-controller,resourcequota-controller,"
     "serviceaccount-controller,root-ca-certificate-publisher-controller,ttl-after-finished-controller,"
     "endpointslice-controller,clusterrole-aggregation-controller,persistentvolume-binder-controller,"
-    "resourceclaim-controller"
+    "resourceclaim-controller,podgroup-protection-controller"
 )
 
 

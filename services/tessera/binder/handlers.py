@@ -128,7 +128,8 @@ class Runs:
         self.worklist = Worklist(self._work_in_trace, ports.clock, places[0], state.tenant_of_run, places[1])
         self._reach = reach = LedgerReach(ports.ledger, ports.clock, state)
         self.published = PublishedDevices(ports.cluster, ports.clock, ports.instance)
-        claims = PodClaims(ports.cluster, ports.clock, self.published)
+        self.published.on_left = self.worklist.name
+        self._claims = claims = PodClaims(ports.cluster, ports.clock, self.published)
         self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted, reach, fresh, claims)
         self.events = PodEvents(ports.cluster, ports.clock, settings.scheduled_events_per_second)
         hami = HamiLock(ownership.nodes, ports.cluster, ports.clock)
@@ -240,8 +241,10 @@ class Runs:
             run = await self._adopted.without_left(job, run, pods)
         if run.revoked is not None:
             await self._stop(run, pods)
+            await self._free_claims(run, pods)
         elif run.over:  # its gang has ended; a pod that it grew by may not have
             await all_of([self._stopping.stop(run, pod) for pod in list(pods.values())])
+            await self._free_claims(run, pods)
         elif job is not None:
             if await self._take_over(run, pods):
                 return  # their change brings us back
@@ -357,6 +360,11 @@ class Runs:
         if await self._sparing.may_stop(run, pods):
             await all_of([self._stopping.stop(run, pod) for pod in pods.values()])
             self._sparing.notify(run, pods)
+
+    async def _free_claims(self, run: Run, pods: Mapping[str, Pod]) -> None:
+        """Give back what claims keep for a PodGroup of a run that is over or stopped, once no pod of it is at work."""
+        if not any(pod.node and not pod.over for pod in pods.values()):
+            await self._claims.free(run)
 
     async def _advance(self, job: Job, run: Run, pods: Mapping[str, Pod]) -> None:
         """Make, then bind, then report."""

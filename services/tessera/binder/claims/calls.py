@@ -19,17 +19,31 @@ from tessera.binder.claims.decide.extended import (
     is_extended,
     named_extended_claim,
 )
-from tessera.binder.claims.decide.objects import claim_object, claims_to_make, is_owned_by, named_claims
-from tessera.binder.claims.decide.steps import Write, find_unready, next_joining, next_undo, next_write, uses_conditions
+from tessera.binder.claims.decide.objects import (
+    claim_names_of,
+    claim_object,
+    claims_to_make,
+    is_owned_by,
+    named_claims,
+)
+from tessera.binder.claims.decide.steps import (
+    Write,
+    find_unready,
+    next_freeing,
+    next_joining,
+    next_undo,
+    next_write,
+    uses_conditions,
+)
 from tessera.binder.claims.published import PublishedDevices
 from tessera.binder.workloads.reading import at, format_time, mapping, no, text
 from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Run
 from tessera.domain.storing.fast import replace
 from tessera.kernel.errors import Transient
-from tessera.kernel.ports import ApiError, Clock, Cluster
+from tessera.kernel.ports import ApiError, Clock, Cluster, without_managed_fields
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import CLAIMS_API
+from tessera_schemas.cluster.labels import CLAIMS_API, has_ended
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.placement import EXTENDED_CLAIM, Placement
@@ -196,6 +210,35 @@ class PodClaims:
         """Take a pod that can no longer be bound off these claims, which lose their devices when no other uses them."""
         for name in names:
             await self._undo_one(namespace, name, uid, run_id)
+
+    async def free(self, run: Run) -> None:
+        """
+        Give back the devices of a run without pods at work that its claims keep for its PodGroup alone.
+
+        A pod that joins such a claim writes its name there first: then the version is another, and nothing is given
+        back.
+        """
+        names = {claim.shared_as for role in run.roles for claim in role.need.claims if claim.shared_as}
+        if not names or not any(place.drawn for place in run.places):
+            return
+        self._published.check_synced()  # whose watch names the run once a claim is left to its group
+        for name in sorted(names):
+            await self._free_one(run, name)
+
+    async def _free_one(self, run: Run, name: str) -> None:
+        for _ in range(WRITES_MAX):
+            claim = await self._claim(run.tenant, name)
+            write = None if claim is None else next_freeing(claim, run.run_id)
+            if claim is None or write is None or await self._is_at_work(run.tenant, name):
+                return
+            await self._write(claim, write)
+        raise Transient(f"claim {run.tenant}/{name} changes all the time")
+
+    async def _is_at_work(self, namespace: str, name: str) -> bool:
+        """Whether a pod that has the claim has a node and has not ended; it may be another scheduler's."""
+        pods, _ = await self._cluster.list("pods", "", f"metadata.namespace={namespace}", without_managed_fields)
+        at_work = (pod for pod in pods if text(pod, "spec", "nodeName") and not has_ended(pod))
+        return any(name in claim_names_of(pod) for pod in at_work)
 
     async def _undo_one(self, namespace: str, name: str, uid: str, run_id: str) -> None:
         async with self._turns.setdefault((namespace, name), asyncio.Lock()):

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tessera.binder.claims.decide.allocation import AllocatedDevice, id_of, results_of
+from tessera.binder.claims.decide.steps import is_left_to_group, run_of
 from tessera.binder.devices.decide.pools import PublishedPool, judge_pool, short_counters
 from tessera.binder.devices.decide.slices import SliceReader
 from tessera.binder.workloads.reading import at, items, mapping, text, whole
@@ -37,6 +38,8 @@ class PublishedDevices:
         self._pools: dict[str, PublishedPool] = {}
         """Read when a counter is asked for, and forgotten when a slice of it changes."""
         self._needed = asyncio.Event()
+        self.on_left: Callable[[str], None] = lambda run_id: None
+        """Called with the run of each claim of ours that has only PodGroups left as users."""
 
     async def follow(self) -> None:
         """Follows all three for ever, once there is need."""
@@ -113,6 +116,8 @@ class PublishedDevices:
         for delta in deltas:
             _index(self._holders, delta, _held_devices)
             _index(self._holders_in, delta, _pools_of_held)
+            if delta.type != "DELETED" and is_left_to_group(delta.object):
+                self.on_left(run_of(delta.object))
 
 
 def _index(index: defaultdict[str, dict[str, None]], delta: Delta, keys_of: Callable[[Json], list[str]]) -> None:

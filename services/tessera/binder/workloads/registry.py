@@ -149,6 +149,11 @@ def _marked(pod: Json, mark: GangMark, name: str, field: str, known: OwnersByRef
     return Group(GroupKind.GANG, namespace, name, f"{prefix}/{namespace}/{name}", size, job, mark)
 
 
+def pod_group_ref(namespace: str, name: str) -> OwnerRef:
+    """Reference to Kubernetes' own PodGroup of that name."""
+    return OwnerRef(WORKLOAD_API, "PodGroup", namespace, name)
+
+
 def _read_pod_group(pod: Json, name: str, known: OwnersByRef) -> Group | OwnerRef | Reason:
     """
     The group that Kubernetes' own PodGroup makes of its pods.
@@ -156,7 +161,7 @@ def _read_pod_group(pod: Json, name: str, known: OwnersByRef) -> Group | OwnerRe
     One that a Job's controller made for its pods is the Job's group, with what the PodGroup asks for: so the Job's
     own life, retries and suspension go on deciding.
     """
-    ref = OwnerRef(WORKLOAD_API, "PodGroup", text(pod, "metadata", "namespace"), name)
+    ref = pod_group_ref(text(pod, "metadata", "namespace"), name)
     if ref not in known:
         return ref
     found = known[ref]

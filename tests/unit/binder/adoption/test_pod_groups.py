@@ -75,7 +75,6 @@ REFUSED: dict[str, tuple[str, Json]] = {
         "PodGroup.spec.disruptionMode",
         {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}},
     ),
-    "claims": ("PodGroup.spec.resourceClaims", gang(2, resourceClaims=[{"name": "gpu"}])),
     "a field of later": ("PodGroup.spec.parent", gang(2, parent="x")),
     "a policy of later": ("PodGroup.spec.schedulingPolicy.elastic", {"schedulingPolicy": {"elastic": {}}}),
     "no count": ("PodGroup.spec.schedulingPolicy.gang.minCount", gang(0)),

@@ -39,6 +39,37 @@ class ReadClaim:
     reach: tuple[Json, ...] | None = None
 
 
+def group_to_ask(pod: Json) -> str:
+    """The PodGroup of a pod with claims from templates, which may be the group's claims; "" where there is none."""
+    templates = any(text(entry, "resourceClaimTemplateName") for entry in items(pod, "spec", "resourceClaims"))
+    return text(pod, "spec", "schedulingGroup", "podGroupName") if templates else ""
+
+
+def with_claims_of_group(pod: Json, group: Json) -> Json | Reason:
+    """
+    The pod as if it named the claims that it shares with its PodGroup: those of one name and template with the group's.
+
+    Kubernetes makes them with the group, and not with its pods; they live as long as the group.
+    """
+    shared = {
+        (text(one, "name"), text(one, "resourceClaimTemplateName")) for one in items(group, "spec", "resourceClaims")
+    }
+    made = {
+        text(one, "name"): text(one, "resourceClaimName") for one in items(group, "status", "resourceClaimStatuses")
+    }
+    named = []
+    for index, entry in enumerate(items(pod, "spec", "resourceClaims")):
+        name, template = text(entry, "name"), text(entry, "resourceClaimTemplateName")
+        if not template or (name, template) not in shared:
+            named.append(entry)
+        elif made.get(name):
+            named.append({"name": name, "resourceClaimName": made[name]})
+        else:
+            detail = f"claim {name} of PodGroup {text(group, 'metadata', 'name')} is still to be made"
+            return no(Code.CLAIM_NOT_READY, f"spec.resourceClaims[{index}]", detail)
+    return {**pod, "spec": {**mapping(pod, "spec"), "resourceClaims": named}}
+
+
 def claim_sources(pod: Json, namespace: str) -> list[tuple[str, str, OwnerRef]]:
     """For each claim of a pod: its field, its name within the pod, and the template or claim that says what it asks."""
     found = []

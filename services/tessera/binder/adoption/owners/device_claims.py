@@ -5,15 +5,18 @@ from collections.abc import Container, Sequence
 from tessera.binder.adoption.decide.device_claims import (
     ReadClaim,
     claim_sources,
+    group_to_ask,
     nodes_named_by,
     reach_of,
     with_claims,
+    with_claims_of_group,
 )
 from tessera.binder.adoption.decide.volumes import HOST_LABEL
 from tessera.binder.adoption.owners.known import Owners
 from tessera.binder.claims.decide.steps import run_of
 from tessera.binder.workloads.reading import items, mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, controller_of
+from tessera.binder.workloads.registry import pod_group_ref
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import has_ended
 from tessera_schemas.reasons import Code, Reason
@@ -30,7 +33,10 @@ async def read_device_claims(
     """
     uids = {text(pod, "metadata", "uid") for pod in pods}
     found: list[Json] = []
-    for pod in pods:
+    for each in pods:
+        pod = await _share_with_group(owners, each, namespace)
+        if isinstance(pod, Reason):
+            return pod
         claims: list[ReadClaim] = []
         for field, _, ref in claim_sources(pod, namespace):
             read = await _read_one(owners, field, ref, pod, uids, by_themselves)
@@ -38,6 +44,24 @@ async def read_device_claims(
                 return read
             claims.append(read)
         found.append(with_claims(pod, claims) if claims else pod)
+    return found
+
+
+async def _share_with_group(owners: Owners, pod: Json, namespace: str) -> Json | Reason:
+    """The pod with the names of the claims that are its PodGroup's."""
+    name = group_to_ask(pod)
+    if not name:
+        return pod
+    # Which claims are the group's never changes, and what was read before may lack those that are made by now.
+    ref, found = pod_group_ref(namespace, name), None
+    for fresh in (False, True):
+        group = await owners.look(ref, fresh)
+        if group is None:
+            return no(Code.CLAIM_NOT_READY, "spec.schedulingGroup", f"PodGroup {name} is not there")
+        found = with_claims_of_group(pod, group)
+        if not isinstance(found, Reason):
+            return found
+    assert found is not None
     return found
 
 
@@ -61,7 +85,9 @@ async def _read_one(
     # Of a gang they are those that its next pods follow: with the claim still theirs it would be another job, for which
     # the one that runs would be cancelled.
     own = None if by_themselves else controller_of(pod)
-    if (users or run_of(known)) and not await _is_used_by_others(owners, users, own, ref.namespace):
+    # Others reserve a claim for a PodGroup for as long as that is there; ours is given back with its last pod.
+    is_kept = not run_of(known) and any(text(user, "resource") != "pods" for user in users)
+    if (users or run_of(known)) and not is_kept and not await _is_used_by_others(owners, users, own, ref.namespace):
         return no(Code.CLAIM_NOT_READY, field, f"claim {ref.name} still has the devices of pods that have ended")
     # A node's label of its hostname is what kubelets set, and need not be the node's name.
     hosts = {name: await _host(owners, name) for name in nodes_named_by(known)}

@@ -136,6 +136,24 @@ def next_undo(claim: Json, uid: str, run_id: str) -> Write | None:
     return Write("metadata", _held(claim, finalizers=rest or None, **mark))
 
 
+def is_left_to_group(claim: Json) -> bool:
+    """
+    Tells whether a claim for which we chose devices has only PodGroups left as users.
+
+    We reserve a group's claim for its pods; of one that ended before the others Kubernetes' controller makes the group.
+    """
+    users = items(claim, "status", "reservedFor")
+    by_groups = bool(users) and all(text(user, "resource") == "podgroups" for user in users)
+    return by_groups and bool(run_of(claim)) and bool(at(claim, "status", "allocation"))
+
+
+def next_freeing(claim: Json, run_id: str) -> Write | None:
+    """Write that gives back a claim which is only kept for its PodGroup, once no pod that has it is at work."""
+    if run_of(claim) != run_id or not is_left_to_group(claim):
+        return None
+    return Write("status", _held(claim, status={"reservedFor": None, "allocation": None}))
+
+
 def find_unready(claim: Json) -> Reason | str:
     """
     Binding conditions: the first device that is still to be made ready, "" when all are; a reason where one failed.

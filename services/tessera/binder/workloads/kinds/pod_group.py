@@ -25,10 +25,11 @@ KNOWN = (
     "priority",
     "priorityClassName",
     "preemptionPolicy",
+    "resourceClaims",
     "podGroupTemplateRef",
     "workloadRef",
 )
-"""The last two, of an older and a newer version, only name a template."""
+"""The last two, of an older and a newer version, only name a template; pods say which of the claims they use."""
 SINGLY, TOGETHER = ("Pod", "single"), ("PodGroup", "all")
 """How pods may be disrupted, by the words of both versions; a gang goes together, which either allows."""
 TOPOLOGY = "PodGroup.spec.schedulingConstraints.topology"
