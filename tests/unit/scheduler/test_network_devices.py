@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import pytest
+
 from tessera.domain.devices.networks import knowing, list_drawn
 from tessera.domain.storing.fast import replace
 from tessera.domain.storing.snapshot import dump, load
 from tessera.domain.storing.statehash import StateHash
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.placement.gangs import place_gang
+from tessera.engine.preemption import victim_search
 from tessera_schemas.cluster.device_claims import DeviceClaim, DeviceConstraint, DeviceRequest
 from tessera_schemas.cluster.device_layouts import DeviceTaint, TakenDevice
 from tessera_schemas.job import Role
@@ -290,6 +293,25 @@ def test_a_higher_gang_evicts_for_devices_of_a_network_on_several_nodes() -> Non
     submit(world, "low", linked(1, gpus=1, replicas=2), priority_class="low")
     submit(world, "high", linked(1, gpus=1, replicas=2), priority_class="high")
     assert had(world, "high") == ["link-0", "link-1"]
+    assert books_agree(world)
+
+
+@pytest.mark.parametrize("pieces", ["few", "many"])
+def test_a_device_of_a_network_is_taken_from_the_cheapest_holder_on_whatever_node(
+    monkeypatch: pytest.MonkeyPatch, pieces: str
+) -> None:
+    if pieces == "many":
+        monkeypatch.setattr(victim_search, "SINGLES_MAX", 1)
+    world = cluster(links=2, nodes=3, gpus=2, preset="priority")
+    submit(world, "dear", linked(gpus=2), priority_class="low")
+    submit(world, "top", claiming(claim(count=2)), priority_class="high")
+    submit(world, "cheap", linked(), priority_class="low")
+    taken = {world.run(key).all_placements[0].node for key in ("dear", "top")}
+    assert world.run("cheap").all_placements[0].node in taken
+    submit(world, "high", linked(gpus=2), priority_class="high")
+    (place,) = world.run("high").all_placements
+    assert place.node not in taken
+    assert (world.running("dear"), world.running("cheap")) == (True, False)
     assert books_agree(world)
 
 

@@ -10,7 +10,9 @@ The search is bounded by counts; where the walk back runs out of them, a plan ma
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+from tessera.domain.devices.networks import pools_drawn
 from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job
 from tessera.domain.queues import QuotaBook
@@ -30,7 +32,7 @@ from tessera_schemas.reasons import Reason
 from tessera_schemas.work.placement import Placement
 
 WALK_BACK_PODS = 2048  # pods placed by the last part of one walk back, all its tries together
-SINGLES_MAX = 256  # pieces up to which the order by cost is tried for room, too
+SINGLES_MAX = 256  # pieces up to which the order by cost is tried for room, too; of more, so many with network devices
 TAKEN_MAX = 1024  # pieces that one order may take before it is given up
 
 VictimsKey = tuple[tuple[int, int], int, int, tuple[tuple[tuple[int, int], int, str, int], ...]]
@@ -147,6 +149,10 @@ class Search:
             yield [*steps, *([candidate] for candidate in candidates if id(candidate) not in named)]
         if not self._short_of_room or len(candidates) <= SINGLES_MAX:
             yield ([candidate] for candidate in candidates)
+        elif any(bundles.role.need.claims for bundles in self._bundle_sets):
+            # Devices of a network come free wherever their holder is: the steps above look at a node's own alone.
+            of_networks = (candidate for candidate in candidates if pools_drawn(candidate.places))
+            yield ([candidate] for candidate in islice(of_networks, SINGLES_MAX))
         if self._short_of_quota:
             yield ([candidate] for candidate in sorted(candidates, key=_per_amount))
 
