@@ -8,8 +8,11 @@ from tessera.domain.devices.networks import knowing, list_drawn
 from tessera.domain.storing.fast import replace
 from tessera.domain.storing.snapshot import dump, load
 from tessera.domain.storing.statehash import StateHash
+from tessera.domain.work.gang import gang_of
+from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.faults import placement_faults
-from tessera.engine.placement.gangs import place_gang
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
+from tessera.engine.placement.gangs import place_gang, try_to_place
 from tessera.engine.preemption import victim_search
 from tessera_schemas.cluster.device_claims import DeviceClaim, DeviceConstraint, DeviceRequest
 from tessera_schemas.cluster.device_layouts import DeviceTaint, TakenDevice
@@ -113,6 +116,27 @@ def test_a_gang_over_several_nodes_gets_each_device_once() -> None:
     world.finish("gang")
     assert books_agree(world)
     assert all(node.drawn_elsewhere == () for node in world.state.nodes.values())
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["anywhere", "in a domain"])
+def test_a_try_leaves_every_node_as_its_pods_leave_it(together: bool) -> None:
+    world = cluster(links=6, nodes=5, gpus=2)
+    submit(world, "other", linked(gpus=1))
+    topology = {"level": "kubernetes.io/os", "required": False} if together else None
+    two = linked(gpus=1, replicas=3, topology=topology), linked(gpus=2, replicas=2, name="second", topology=topology)
+    world.commit(admitted("gang", job_spec(*two, name="gang")))
+    nodes, gang = dict(world.state.nodes.items()), gang_of(world.job("gang").roles)
+    found = try_to_place(gang, nodes, FeasibleNodes(nodes))
+    assert isinstance(found, Attempt)
+    after = dict(nodes)
+    for placement in found.placements:
+        gang.take(after, (placement,))
+    assert nodes | found.changed == after
+    at_once = dict(nodes)
+    gang.take(at_once, found.placements)
+    assert at_once == after
+    gang.take(at_once, found.placements, -1)
+    assert at_once == nodes
 
 
 def test_a_gang_that_lacks_one_device_of_a_network_gets_none() -> None:

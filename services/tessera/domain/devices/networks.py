@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 
 from tessera.domain.devices.offers import Networks, Taken
 from tessera.domain.devices.resources import Node, taken_after
-from tessera.domain.storing.fast import replace
+from tessera.domain.storing.fast import replace, replacer
 from tessera_schemas.work.placement import Placement
 
+_told = replacer(Node, ("drawn_elsewhere",))
 DrawnOn = tuple[str, tuple[str, tuple[tuple[str, int], ...]]]
 """A node, and a device with its part that a pod there has."""
 
@@ -28,29 +29,32 @@ def reached(nodes: Iterable[Node], pools: Networks) -> list[Node]:
     return [node for node in nodes if node.offer is not None and not pools.isdisjoint(node.offer.networks)]
 
 
-def spread(nodes: MutableMapping[str, Node], placement: Placement, sign: int) -> bool:
-    """Let the other nodes know what a pod took (1) or gave back (-1) of networks that reach them; whether any does."""
+def spread(nodes: MutableMapping[str, Node], placements: Sequence[Placement], sign: int) -> None:
+    """Let the other nodes know what pods took (1) or gave back (-1) of networks that reach them."""
     # Nearly all pods have devices of their own node alone: then nobody need be asked.
-    others = list(spreading(nodes.values(), placement, sign)) if pools_drawn((placement,)) else []
-    for node in others:
-        nodes[node.name] = node
-    return bool(others)
+    if pools := pools_drawn(placements):
+        nodes.update({node.name: node for node in spreading(reached(nodes.values(), pools), placements, sign)})
 
 
-def spreading(nodes: Iterable[Node], placement: Placement, sign: int) -> Iterator[Node]:
-    """As `spread`: the other nodes that hear of the pod, as they are after it."""
+def spreading(nodes: Iterable[Node], placements: Sequence[Placement], sign: int) -> Iterator[Node]:
+    """As `spread`: those of `nodes`, which networks reach, that hear of the pods, as they are after it."""
+    drawn = [(place.node, each) for place in placements for each in place.drawn if each.pool != place.node]
+    homes = {name for name, _ in drawn}
     # Nodes of one network know the same, but for what each has itself. So an answer serves many of them, and is one
     # object for them all.
-    known: dict[tuple[int, Networks], tuple[Taken, Taken]] = {}
-    for node in reached(nodes, pools_drawn((placement,))):
-        if node.name == placement.node or node.offer is None:
+    known: dict[tuple[int, Networks, str], tuple[Taken, Taken]] = {}
+    for node in nodes:
+        if node.offer is None:
             continue
-        key = id(node.drawn_elsewhere), node.offer.networks
+        key = id(node.drawn_elsewhere), node.offer.networks, node.name if node.name in homes else ""
         if key not in known:
-            devices = (each for each in placement.drawn if (each.driver, each.pool) in node.offer.networks)
+            heard = (each for home, each in drawn if home != node.name)
+            devices = [each for each in heard if (each.driver, each.pool) in node.offer.networks]
             # What was had stands beside what is: so no other object gets its identity meanwhile.
-            known[key] = node.drawn_elsewhere, taken_after(node.drawn_elsewhere, devices, sign)
-        yield replace(node, drawn_elsewhere=known[key][1])
+            after = taken_after(node.drawn_elsewhere, devices, sign) if devices else node.drawn_elsewhere
+            known[key] = node.drawn_elsewhere, after
+        if known[key][1] is not node.drawn_elsewhere:
+            yield _told(node, known[key][1])
 
 
 def list_drawn(nodes: Iterable[Node], networks: Networks) -> list[DrawnOn]:

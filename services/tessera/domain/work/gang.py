@@ -107,12 +107,16 @@ class Gang(tuple[RoleNeed, ...]):
 
         So are those that a network reaches of which the pods have devices.
         """
+        drawing = list[Placement]()
         for placement in placements:
             node = nodes.get(placement.node)
             if node is not None:
                 nodes[node.name] = node.taking(self.need_of[placement.role], placement, sign)
             if placement.drawn:
-                spread(nodes, placement, sign)
+                drawing.append(placement)
+        # Once for all pods: each of a thousand nodes is another one once, and not once for each pod.
+        if drawing:
+            spread(nodes, drawing, sign)
 
 
 @lru_cache(maxsize=65_536)

@@ -71,6 +71,8 @@ class Drawn:
 
 _free_of: dict[str, tuple[Node, FreeOffer]] = {}
 """By name, of each node as it was last asked about: asked again of the very same node, nothing is compared."""
+_free_beside: dict[tuple[int, ...], tuple[object, FreeOffer]] = {}
+"""By the identities of what it follows from."""
 
 
 def free_devices(node: Node) -> FreeOffer:
@@ -80,9 +82,26 @@ def free_devices(node: Node) -> FreeOffer:
         return known[1]
     if len(_free_of) >= NODES_KEPT_MAX:
         _free_of.clear()
-    found = _free(node)
+    found = _free(node) if node.drawn or node.drawn_by_others or node.tainted else _free_of_networks(node)
     _free_of[node.name] = node, found
     return found
+
+
+def _free_of_networks(node: Node) -> FreeOffer:
+    """
+    The same of a node of which only devices of networks are had.
+
+    All nodes that a start elsewhere reaches have the very same tuple of what is had there (`spreading`), and no device
+    of a network is called by its node. So one answer serves them all, and is found without comparing anything.
+    """
+    of = node.offer, node.drawn_elsewhere, node.missing, node.pieces
+    known = _free_beside.get(key := tuple(map(id, of)))
+    if known is None:
+        if len(_free_beside) >= NODES_KEPT_MAX:
+            _free_beside.clear()
+        # What was asked about stands beside the answer: so no other object gets its identity meanwhile.
+        known = _free_beside[key] = of, _free(node)
+    return known[1]
 
 
 def _free(node: Node) -> FreeOffer:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop
 from operator import attrgetter
 
-from tessera.domain.devices.networks import pools_drawn, spreading
+from tessera.domain.devices.networks import pools_drawn, reached, spreading
 from tessera.domain.devices.resources import Node
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang
@@ -40,7 +40,11 @@ class Attempt:
         self._first_rank = gang.first_rank
         self._nodes = nodes
         self.changed: dict[str, Node] = {}
-        """The nodes that have pods of this try, or share a network of which these have devices; as with them."""
+        """The nodes that have pods of this try, or have heard of devices of networks; as with all they heard of."""
+        self.untold: list[Placement] = []
+        """Pods with devices of networks, of which a node hears when it is looked at, and all by `tell_all`."""
+        self._received: dict[str, int] = {}
+        """Number of these of which a node has heard."""
         self._table = table
         self.places = places
         self.placed: list[Placement] = []
@@ -52,7 +56,32 @@ class Attempt:
 
     def node(self, name: str) -> Node:
         """Node as the pods placed so far would leave it."""
-        return self.changed.get(name) or self._nodes[name]
+        node = self.changed.get(name) or self._nodes[name]
+        return self._receive(node) if self.untold else node
+
+    def tell_all(self) -> None:
+        """Let all nodes hear what the pods placed so far have of networks, so that `changed` has them all."""
+        if not self.untold:
+            return
+        there = reached(self._nodes.values(), pools_drawn(self.untold))
+        new = [self.changed.get(node.name, node) for node in there if node.name not in self._received]
+        self.changed |= {node.name: node for node in spreading(new, self.untold, 1)}
+        for name in list(self._received):
+            self._receive(self.changed.get(name) or self._nodes[name])
+        self._forget_untold()
+
+    def _forget_untold(self) -> None:
+        self.untold.clear()
+        self._received.clear()
+
+    def _receive(self, node: Node) -> Node:
+        """The node as it is with all pods that have devices of its networks."""
+        rest = self.untold[self._received.get(node.name, 0) :]
+        if rest:
+            self._received[node.name] = len(self.untold)
+            for other in spreading((node,), rest, 1):
+                node = self.changed[node.name] = other
+        return node
 
     def before(self, name: str) -> Node:
         """The node without the pods of this try."""
@@ -88,6 +117,7 @@ class Attempt:
     def _taken(self, bundles: BundleSet) -> Iterator[tuple[str, int]]:
         """The nodes that take fewer bundles with the pods of this try, and how many fewer."""
         kind, suited = bundles.kind, self.places.suited(bundles.kind)
+        self.tell_all()
         for name, node in self.changed.items():
             fewer = count_bundles(kind, self._nodes[name]) - count_bundles(kind, node) if name in suited else 0
             if fewer:
@@ -106,12 +136,14 @@ class Attempt:
 
     def mark(self) -> Savepoint:
         """Copy of what has changed so far, to go back to when a later step fails."""
+        self.tell_all()
         return dict(self.changed), len(self.placed)
 
     def back_to(self, mark: Savepoint) -> None:
         """Undo what was placed since."""
         self.changed, count = dict(mark[0]), mark[1]
         del self.placed[count:]
+        self._forget_untold()
 
     def fill(self, bundles: BundleSet, names: Collection[str] | None, first: int, count: int) -> bool:
         """
@@ -122,6 +154,8 @@ class Attempt:
         """
         others = self._table.ranking(bundles.kind) if names is None and self._table is not None else None
         is_spread = False
+        if self.untold:
+            self.tell_all()
         scoring, last = policy_for(bundles.kind, self.places.scoring), first + count
         among = self.changed if others else names
         heap = self._entries(bundles, among, scoring) if among is None or among else []
@@ -137,11 +171,11 @@ class Attempt:
                 if others is not None:
                     others.leave_out(name)
                 continue
-            while True:  # it has room for one
+            has_room = True
+            while has_room:
                 is_spread = self._put(bundles, name, first, scoring) or is_spread
                 first += 1
-                if first == last or short_of(bundles.kind, self.node(name)) is not None:
-                    break
+                has_room = first < last and short_of(bundles.kind, self.node(name)) is None
             if others is not None and first < last:
                 others.leave_out(name)
         if others is not None:
@@ -196,12 +230,11 @@ class Attempt:
         return is_spread
 
     def _spread(self, placement: Placement) -> bool:
-        """Let other nodes know what the pod has of networks that reach them; tells whether any does."""
-        # Nearly all pods have devices of their own node alone, and are done here.
-        nodes = (self.node(name) for name in self._nodes)
-        others = list(spreading(nodes, placement, 1)) if pools_drawn((placement,)) else []
-        self.changed |= {node.name: node for node in others}
-        return bool(others)
+        """Let other nodes hear what the pod has of networks that reach them; tells whether there is anything."""
+        if not pools_drawn((placement,)):
+            return False
+        self.untold.append(placement)
+        return True
 
 
 def place_by_trying(attempt: Attempt, bundle_sets: Sequence[BundleSet]) -> bool:

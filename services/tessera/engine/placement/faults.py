@@ -48,7 +48,7 @@ def pod_faults(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...], t
             yield f"rank {placement.rank} does not fit node {node.name}: {miss.value}"
         yield from _device_faults(need, node, placement)
         trial[node.name] = node.taking(need, placement, 1)
-        spread(trial, placement, 1)
+        spread(trial, (placement,), 1)
 
 
 def _device_faults(need: Need, node: Node, placement: Placement) -> Iterator[str]:

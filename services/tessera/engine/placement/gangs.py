@@ -99,8 +99,12 @@ def _tried(
             # A new one: what the failed one placed is told in the reason.
             trial = Attempt(gang, nodes, places, table)
             if _is_placed_by_trying(gang, trial):
+                trial.tell_all()
                 return trial, None
+            attempt.tell_all()
             return attempt, _why(failed, group, attempt, gang.pods)
+    if attempt.untold:
+        attempt.tell_all()
     # Within the gang a device counts as full after one share; to all others what is left of it is free.
     if gang.apart:  # further pods of others may share its devices
         attempt.changed = {name: attempt.before(name) for name in attempt.changed}

@@ -62,7 +62,7 @@ class Fixed:
             node = node.taking(need, placement, 1)
             nodes[pod.node] = closed(node, placement.devices) if need.apart else node
             if placement.drawn:
-                spread(nodes, placement, 1)
+                spread(nodes, (placement,), 1)
             found[pod.node].append(placement)
         return found
 

@@ -78,6 +78,9 @@ _whatever_is_free = attrgetter(
 )
 
 
+_amounts_of = attrgetter("gpu_free", "cpu_free", "memory_free", "pods_free", "gpu_others")
+
+
 def state_of(node: Node) -> tuple[object, ...]:
     """State of a node: its free room, and how many GPUs pods of others have."""
     return _whatever_is_free(node), len(node.gpu_others)
@@ -156,6 +159,13 @@ class NodeTable:
                 continue
             # The first of several changes counts: readers compare with the node as they saw it last.
             self.replaced.setdefault(row, before)
+            self._log.append(row)
+            self.changes += 1
+            for device, column in self._devices.items():
+                column[row] = devices_free(node, device)
+            # What a start elsewhere has of a network is in no other column, and a thousand nodes may hear of one.
+            if not node.kept_percent and _amounts_of(node) == _amounts_of(before):
+                continue
             self.free[:, row] = (
                 node.pods_free,
                 node.cpu_free,
@@ -165,10 +175,6 @@ class NodeTable:
             self.open[:, row] = node.open if node.kept_percent else (node.cpu_free, node.memory_free, node.pods_free)
             self.gpu_free[row, : len(gpus)] = gpus
             self.most[row], self.gpus_of_others[row] = max(gpus, default=0), len(node.gpu_others)
-            for device, column in self._devices.items():
-                column[row] = devices_free(node, device)
-            self._log.append(row)
-            self.changes += 1
         self._stale.clear()
         # A reader that is further behind than the log reaches takes all rows anew, which costs no more by then.
         if len(self._log) > max(LOG_MIN, 2 * len(self.names)):
