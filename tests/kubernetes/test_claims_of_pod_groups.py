@@ -122,6 +122,24 @@ async def test_two_gangs_have_a_claim_each_which_their_pods_share(users: Users, 
     users.api.delete(f"{GROUPS}/two")
 
 
+async def test_what_kubernetes_keeps_for_a_group_is_given_back_with_the_groups_last_pod(users: Users) -> None:
+    users.create(pod_group("kept", 2))
+    make(users, "kept", 0, seconds=2)
+    make(users, "kept", 1, seconds=600)
+    await users.until_succeeded("kept-0")
+
+    def is_kept() -> bool:
+        kinds = [user["resource"] for user in its_claim(users, "kept")["status"].get("reservedFor", ())]
+        return sorted(kinds) == ["podgroups", "pods"]
+
+    await users.until(is_kept, "Kubernetes' controller reserves the claim for the group")
+    assert len(results([its_claim(users, "kept")])) == 1
+    users.delete_pods("kept-1")
+    await users.until(lambda: results([its_claim(users, "kept")]) == [], "the claim of the group has no device")
+    users.delete_pods("kept-0")
+    users.api.delete(f"{GROUPS}/kept")
+
+
 async def test_a_group_whose_pods_have_ended_keeps_its_claim_and_no_device(users: Users, live: KubernetesLive) -> None:
     await users.until(lambda: results(claims(users)) == [], "no claim has devices, though a group is there")
     users.create(pod_group("third", 2))
