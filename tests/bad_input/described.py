@@ -20,7 +20,7 @@ from schemathesis.core import NotSet
 from yarl import URL
 
 from docs.make_openapi import document
-from tests.bad_input.over_http import ANSWER_SECONDS, BEGUN_SECONDS, ENDLESS, NO_LIMIT, answer_fault
+from tests.bad_input.over_http import ANSWER_TURNS, BEGUN_TURNS, ENDLESS, NO_LIMIT, answer_fault, answered
 from tests.bad_input.trials import Tally
 from tests.unit.gateway.gateway_world import World
 
@@ -86,7 +86,8 @@ async def try_described(world: World, cases: int, seed: int, job: str) -> dict[s
     """So many cases of every operation; `good` counts the ones that were served."""
     token, checks, found, random = world.token("lab"), validators(), dict[str, Tally](), Random(seed)
     schema = schemathesis.openapi.from_dict(document())
-    async with world.gateway(**NO_LIMIT), aiohttp.ClientSession(world.url) as http:
+    timeout = aiohttp.ClientTimeout()
+    async with world.gateway(**NO_LIMIT), aiohttp.ClientSession(world.url, timeout=timeout) as http:
         for result in schema.get_all_operations():
             operation = result.ok()
             tally = found[f"{operation.method.upper()} {operation.path}"] = Tally()
@@ -102,11 +103,11 @@ async def try_case(
     url, headers, data = request
     method, path = case.method.upper(), case.operation.path
     is_endless = case.operation.definition.raw["operationId"] in ENDLESS
-    timeout = aiohttp.ClientTimeout(total=BEGUN_SECONDS if is_endless else ANSWER_SECONDS)
+    turns = BEGUN_TURNS if is_endless else ANSWER_TURNS
     tally.cases += 1
     began = time.process_time()
     try:
-        async with http.request(method, url, headers=headers, data=data, timeout=timeout) as answer:
+        async with answered(turns), http.request(method, url, headers=headers, data=data) as answer:
             text = b"" if is_endless and answer.status == 200 else await answer.read()
     except TimeoutError:
         wrong = "" if is_endless else "no answer"

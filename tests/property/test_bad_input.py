@@ -1,5 +1,7 @@
 """A share of `make bad-input`: whatever is sent is good, or is refused with a code, and nothing else comes of it."""
 
+import asyncio
+import time
 from pathlib import Path
 from random import Random
 
@@ -7,6 +9,7 @@ import pytest
 
 from tessera.gateway.operations.routes import ROUTES
 from tessera_schemas.facts import JobRefused
+from tests.bad_input import over_http
 from tests.bad_input.corpora import JSON_TEXTS, broken_tokens, hostile_templates
 from tests.bad_input.described import try_described
 from tests.bad_input.over_http import ENDLESS, NO_LIMIT, try_operation
@@ -85,6 +88,33 @@ async def test_every_operation_answers_spoilt_requests_with_a_code(tmp_path: Pat
                 tally = await try_operation(world, route, 15, Random(1), token, admitted("k1").job_id)
                 wrong += tally.wrong
     assert wrong == []
+
+
+async def _server(is_hanging: bool) -> asyncio.Server:
+    """Answers 200 after the whole process stood still for ten turns, or never."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if not is_hanging:
+            time.sleep(10 * over_http.TURN_SECONDS)
+            await asyncio.sleep(0)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    return await asyncio.start_server(serve, "127.0.0.1", 0)
+
+
+@pytest.mark.parametrize("is_hanging", [True, False], ids=["a gateway that hangs", "a machine that is busy"])
+async def test_no_answer_is_said_of_a_gateway_that_hangs_and_not_of_a_busy_machine(
+    is_hanging: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(over_http, "ANSWER_TURNS", 5)
+    world = await a_world(tmp_path)
+    async with await _server(is_hanging) as server:
+        world.port = server.sockets[0].getsockname()[1]
+        (route,) = (route for route in ROUTES if route.name == "list_jobs")
+        tally = await try_operation(world, route, 1, Random(1), "token", "a" * 20)
+    assert [said.rpartition(": ")[2] for said in tally.wrong] == (["no answer"] if is_hanging else [])
+    assert tally.good == (not is_hanging)
 
 
 async def test_cases_made_from_the_description_are_served_or_refused_as_it_says(tmp_path: Path) -> None:
