@@ -24,10 +24,12 @@ from tessera_schemas.reasons import Code
 from tests.builders import admitted, job_spec
 from tests.published_devices import (
     DRIVER,
+    NIC_DRIVER,
     claim,
     claiming,
     class_seen,
     cut_gpus,
+    gpus_with_nics,
     layout_seen,
     offering,
     selected,
@@ -37,6 +39,7 @@ from tests.published_devices import (
 from tests.rounds import Rounds, share
 
 FOUR = whole_gpus(4)
+GPU, NIC = "it is a GPU", "it is a NIC"
 SMALL = 'device.attributes["gpu.example.com"].size == "small"'
 
 
@@ -120,6 +123,29 @@ def test_a_gang_that_lacks_one_device_gets_none_and_is_told_what_is_short() -> N
     world.finish("first")
     world.settle()
     assert len(drawn(world, "gang")) == 3
+
+
+def test_devices_of_another_class_are_not_counted_as_taken_by_its_other_pods() -> None:
+    world = cluster(gpus_with_nics(4), gpus=4)
+    world.commit(class_seen(NIC_DRIVER, NIC), selected(gpus_with_nics(4), 0b11110000, NIC))
+    world.commit(class_seen(DRIVER, GPU), selected(gpus_with_nics(4), 0b00001111, GPU))
+    submit(world, "first", claiming(claim(count=2)))
+    nics = claiming(claim("nic", device_class=NIC_DRIVER), name="a", replicas=3)
+    submit(world, "gang", nics, claiming(claim(count=1), name="b", replicas=3))
+    reason = world.job("gang").reason
+    assert f"4 devices of class {DRIVER}, 4 taken (2 by its other pods)" in reason.detail
+    assert reason.numbers["claimed_devices_taken"] == 2
+
+
+def test_parts_that_a_whole_gpu_takes_are_counted_as_taken_by_the_pod_that_has_it() -> None:
+    world = cluster(cut_gpus(2), gpus=2)
+    whole, quarter = 0b0000001_0000001, 0b1111000_1111000
+    world.commit(class_seen("whole", "w"), selected(cut_gpus(2), whole, "w"))
+    world.commit(class_seen("quarter", "q"), selected(cut_gpus(2), quarter, "q"))
+    submit(world, "first", claiming(claim(device_class="quarter")))
+    pods = [claiming(claim(device_class=each), name=each[0], replicas=n) for each, n in (("quarter", 4), ("whole", 1))]
+    submit(world, "gang", pods[1], pods[0])
+    assert "8 devices of class quarter, 8 taken (7 by its other pods)" in world.job("gang").reason.detail
 
 
 def test_a_gang_whose_first_pod_would_take_all_that_the_second_needs_is_placed_whole() -> None:

@@ -1,13 +1,13 @@
 """Why devices that drivers publish do not answer the claims of a pod, in words and numbers over all nodes."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from tessera.domain.devices.claims import ClaimNeed
 from tessera.domain.devices.resources import Need, Node
 from tessera.domain.storing.fast import replace
-from tessera.engine.claims.drawing import draw, free_devices
+from tessera.engine.claims.drawing import describe_again, draw, free_devices
 from tessera.engine.claims.extended import claims_on
 from tessera.engine.claims.shortages import LESS_ISOLATED, TAINTED, TAKEN, UNFIT, Shortage
 
@@ -15,12 +15,14 @@ TAINTS_MAX = CONDITIONS_MAX = 3
 MATCHING = "matching"
 
 
-def describe_shortage(need: Need, lacking: Sequence[tuple[Shortage, Node]], own: int) -> tuple[str, dict[str, int]]:
+def describe_shortage(
+    need: Need, lacking: Sequence[tuple[Shortage, Node]], before: Mapping[str, Node]
+) -> tuple[str, dict[str, int]]:
     """
     Words for what is short for a pod's claims, of the request that is short on most nodes, with counts over the nodes.
 
-    `lacking` are the nodes that lack devices for them; where there are none, so are words and counts. `own` of the
-    devices that are taken are those of the gang itself, whose other pods found a place.
+    `lacking` are the nodes that lack devices for them; where there are none, so are words and counts. `before` are the
+    nodes without the gang's other pods, for those on which these found a place, or of whose networks they have devices.
     """
     if not lacking:
         return "", {}
@@ -29,8 +31,9 @@ def describe_shortage(need: Need, lacking: Sequence[tuple[Shortage, Node]], own:
     counted = Counter((short.claim, short.request, short.device_class) for short in found)
     # Sorted first, so that of equal counts every process names the same.
     most = max(sorted(counted), key=lambda request: counted[request])
-    of_it = [short for short in found if (short.claim, short.request, short.device_class) == most]
-    counts = _count(of_it)
+    there = [(short, node) for short, node in lacking if (short.claim, short.request, short.device_class) == most]
+    of_it = [short for short, _ in there]
+    counts, own = _count(of_it), _count_own(need, there, before)
     numbers = {
         "claimed_devices_wanted": of_it[0].count,
         "claimed_devices_matching": counts[MATCHING],
@@ -60,6 +63,14 @@ def _without(claims: tuple[ClaimNeed, ...], conditions: list[tuple[str, bool]]) 
         )
         for claim in claims
     )
+
+
+def _count_own(need: Need, lacking: Sequence[tuple[Shortage, Node]], before: Mapping[str, Node]) -> int:
+    """Devices of the request that nobody had before the gang's other pods found their places."""
+    # By what is left of each device and not by what these pods drew: a part that is drawn takes others of its GPU.
+    changed = [(short, before[node.name]) for short, node in lacking if node.name in before]
+    then = [describe_again(free_devices(node), claims_on(need, node), short) for short, node in changed]
+    return _count([short for short, _ in changed])[TAKEN] - _count(then)[TAKEN]
 
 
 def _count(shortages: list[Shortage]) -> Counter[str]:

@@ -145,6 +145,13 @@ def draw(devices: FreeOffer, claims: tuple[ClaimNeed, ...]) -> tuple[Drawn, ...]
 
 
 @lru_cache(maxsize=8_192)
+def describe_again(devices: FreeOffer, claims: tuple[ClaimNeed, ...], short: Shortage) -> Shortage:
+    """The evidence about the same choice of the same request of these claims, with what is taken of these devices."""
+    solver = _solver(devices, claims)
+    return solver.describe_again(solver.start(devices.taken), short)
+
+
+@lru_cache(maxsize=8_192)
 def count_sets(devices: FreeOffer, claims: tuple[ClaimNeed, ...], most: int) -> int:
     """
     Number of pods with these claims that the node takes; at most `most`.

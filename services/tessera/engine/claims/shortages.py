@@ -14,7 +14,7 @@ class Shortage:
     """
     Why there are no devices for a request: `matching` devices of the node, less what was `taken`, `tainted` by keys
     that are not borne, `unfit` for the capacity asked for, and `less_isolated` than is asked for, are fewer than
-    `count` (0: every one that matches).
+    `count` (0: every one that matches). `choice` is the number of the choice of the request that this is about.
 
     Where they are enough, they are not together with what else the claims ask for. `unknown`: nobody has said yet what
     the selectors take; `error`: an evaluation of them ended so; `incomplete`: every device is asked for and a pool
@@ -36,3 +36,4 @@ class Shortage:
     gave_up: bool = False
     networked: tuple[tuple[str, str], ...] = ()
     less_isolated: int = 0
+    choice: int = 0

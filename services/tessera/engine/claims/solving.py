@@ -506,6 +506,12 @@ class Solver:
                 return min(told, key=_lack)
         return self._describe(states, furthest, 0, self.steps > STEPS_MAX)
 
+    def describe_again(self, states: tuple[IslandState, ...], short: Shortage) -> Shortage:
+        """The evidence about the same choice of the same request with the devices in these states."""
+        asked = ((claim.name, request.name) for claim, request in self.asked)
+        at = next(at for at, names in enumerate(asked) if names == (short.claim, short.request))
+        return self._describe(states, at, short.choice)
+
     def _describe(self, states: tuple[IslandState, ...], at: int, number: int, gave_up: bool = False) -> Shortage:
         claim, request = self.asked[at]
         choice, fit = request.choices[number], self._fits[at][number]
@@ -544,6 +550,7 @@ class Solver:
             gave_up,
             tuple(networked),
             counted[LESS_ISOLATED],
+            number,
         )
 
     def _less_isolated(self, choice: ChoiceNeed, devices: int) -> list[int]:

@@ -42,7 +42,8 @@ def no_fit(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
     # Of nodes as the gang's own pods leave them, since a gang may lack devices that its first pods have.
     need, counts = bundles.kind.whole, dict[str, int]()
     if need.claims or (attempt.table().any_offering and (need.gpus or need.devices)):
-        words, counts = describe_shortage(need, _lacking(need, attempt), sum(len(p.drawn) for p in attempt.placed))
+        before = {name: attempt.before(name) for name in attempt.changed}
+        words, counts = describe_shortage(need, _lacking(need, attempt), before)
         taints = "; ".join(filter(None, (words, taints)))
     if FitFailure.ZONES in numbers:
         taints = "; ".join(filter(None, (_describe_zones(bundles.kind, attempt), taints)))
