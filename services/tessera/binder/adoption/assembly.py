@@ -44,7 +44,7 @@ class UsersWork:
         self._suspended = Suspended(self._watches, owners, volumes, marks, settings.shard, self._changed)
         self.on_run_ready: Callable[[str], None] = lambda _: None
         self.listeners: list[Callable[[list[Delta]], None]] = [failed.take, self._groups.take]
-        adoptions = Adoptions(owners, volumes, marks)
+        adoptions = Adoptions(owners, volumes, marks, state)
         self.runs = AdoptedRuns(ports, settings, self._groups, owners, adoptions, volumes, fresh)
         self._room = LedgerRoom(ports.bus, clock, ports.metrics, settings.shard)
         self._adopting = Adopting(

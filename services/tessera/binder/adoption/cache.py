@@ -1,6 +1,7 @@
 """Cache of the last look at each group of users' pods; a group is looked at several times on its way to a node."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tessera.binder.adoption.decide.cluster_marks import ClusterMarks
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
@@ -13,6 +14,7 @@ from tessera.binder.workloads.port import Group, GroupKind
 from tessera.binder.workloads.reading import items, mapping, text
 from tessera.binder.workloads.references import OwnerRef
 from tessera.binder.workloads.registry import kind_of, size_of, survives_eviction
+from tessera.domain.state import State
 from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
 
@@ -37,8 +39,8 @@ class _Look:
 class Adoptions:
     """Shared by whoever asks, so that one answer serves to submit, to compare and to claim."""
 
-    def __init__(self, owners: Owners, volumes: VolumeClaims, marks: ClusterMarks) -> None:
-        self._owners, self._volumes, self._marks = owners, volumes, marks
+    def __init__(self, owners: Owners, volumes: VolumeClaims, marks: ClusterMarks, state: State) -> None:
+        self._owners, self._volumes, self._marks, self._state = owners, volumes, marks, state
         self._known: BoundedDict[str, _Look] = BoundedDict(REMEMBERED)
 
     async def of(self, group: Group, waiting: list[Json]) -> Adoption | Reason:
@@ -93,8 +95,18 @@ class Adoptions:
         pods = await self._volumes.placeable(group.namespace, self._marks.read(waiting, owner))
         if not isinstance(pods, Reason):
             alone = group.kind is GroupKind.POD
-            pods = await read_device_claims(self._owners, pods, group.namespace, by_themselves=alone)
+            of_others = partial(self._is_of_others, group.id)
+            pods = await read_device_claims(self._owners, pods, group.namespace, alone, of_others)
         return pods if isinstance(pods, Reason) else spec_of(group, pods, size, owner)
+
+    def _is_of_others(self, group_id: str, run_id: str) -> bool:
+        """Whether the ledger has the run, and not as one of this group's."""
+        run = self._state.runs.get(run_id)
+        if run is None:
+            return False
+        # A job may have ended before its run, whose devices are held for the pods that have joined it.
+        job = self._state.jobs.get(run.job_id)
+        return job is None or job.adopted is None or job.adopted.group != group_id
 
     def forget(self, group_id: str) -> None:
         """Forget a group of which no pod waits."""

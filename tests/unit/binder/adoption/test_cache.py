@@ -21,7 +21,7 @@ async def test_ten_thousand_waiting_pods_are_read_once_and_not_at_every_look(mon
         read.append(group.id)
 
     monkeypatch.setattr(cache, "spec_of", reading)
-    adoptions = cache.Adoptions(cast(Any, None), cast(Any, None), ClusterMarks(State()))
+    adoptions = cache.Adoptions(cast(Any, None), cast(Any, None), ClusterMarks(State()), State())
     pods = [user_pod(f"waits-{number}") for number in range(WAITING)]
     for number, pod in enumerate(pods):
         pod["metadata"] |= {"namespace": "lab", "uid": str(number)}

@@ -6,7 +6,7 @@ import pytest
 
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, RUN_ANNOTATION
-from tessera_schemas.facts import CancelRequested
+from tessera_schemas.facts import CancelRequested, DrainRequested
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, batch_job, user_pod
 from tests.unit.binder.claim_builders import DRIVER, claim
 from tests.unit.binder.claim_worlds import claims, publish_devices
@@ -107,6 +107,33 @@ async def test_a_pod_that_comes_later_goes_to_the_devices_that_another_job_has()
         await world.run(45)
         assert world.state.nodes.get("node-a").drawn == ()
         assert not only_claim(world)["status"]
+
+
+@pytest.mark.parametrize("seconds", [600, 20], ids=["the first is at work", "the first has ended"])
+async def test_a_pod_that_has_joined_the_claim_of_another_job_is_still_the_same_job_before_its_bind(
+    seconds: int,
+) -> None:
+    async with AdoptionWorld(nodes=("node-a", "node-b"), gpus=0) as world:
+        publish_devices(world)
+        await world.run(3)
+        make_claim(world)
+        make_pod_with_claim(world, "first", seconds=seconds)
+        await world.run(10)
+        await world.commit(DrainRequested(kind="drain_requested", node="node-a", evict=False))
+        make_pod_with_claim(world, "second")
+        await world.run(5)
+        job, (pod,) = world.only("second"), world.owned("second")
+        # As a binder leaves it that was behind while an earlier run of the job was let go of.
+        user = {"resource": "pods", "name": "second", "uid": pod["metadata"]["uid"]}
+        users = [*only_claim(world)["status"]["reservedFor"], user]
+        world.core.patch("resourceclaims", NS, "mine", {"status": {"reservedFor": users}}, "status")
+        await world.run(20)
+        assert (job.phase, len(world.adopted("first"))) == ("queued", seconds == 600)
+        assert world.only("second").job_id == job.job_id
+        await world.drain("node-a", undo=True)
+        await world.run(15)
+        assert world.owned("second")[0]["spec"]["nodeName"] == "node-a"
+        assert world.state.runs.get(world.only("second").run_id).placements[0].drawn == ()
 
 
 async def test_devices_of_pods_that_have_ended_lead_nobody_to_their_node() -> None:

@@ -51,14 +51,18 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
+def cached() -> Adoptions:
+    return Adoptions(cast(Owners, OneOwner()), cast(VolumeClaims, None), ClusterMarks(State()), State())
+
+
 async def test_the_same_pods_are_worked_out_once(looks: list[int]) -> None:
-    adoptions, one = Adoptions(cast(Owners, OneOwner()), cast(VolumeClaims, None), ClusterMarks(State())), pod("a")
+    adoptions, one = cached(), pod("a")
     assert await adoptions.of(group(), [one]) is await adoptions.of(group(), [one])
     assert looks == [1]
 
 
 async def test_a_pod_that_changed_or_one_more_is_worked_out_anew(looks: list[int]) -> None:
-    adoptions = Adoptions(cast(Owners, OneOwner()), cast(VolumeClaims, None), ClusterMarks(State()))
+    adoptions = cached()
     before = await adoptions.of(group(), [pod("a")])
     after = await adoptions.of(group(), [pod("a", gpus=2)])
     assert before != after
@@ -67,7 +71,7 @@ async def test_a_pod_that_changed_or_one_more_is_worked_out_anew(looks: list[int
 
 
 async def test_what_is_forgotten_is_worked_out_anew(looks: list[int]) -> None:
-    adoptions, one = Adoptions(cast(Owners, OneOwner()), cast(VolumeClaims, None), ClusterMarks(State())), pod("a")
+    adoptions, one = cached(), pod("a")
     await adoptions.of(group(), [one])
     adoptions.forget(group().id)
     await adoptions.of(group(), [one])

@@ -1,6 +1,6 @@
 """Claims of users' pods on devices (DRA), looked up in their templates, or in the claims they name."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from tessera.binder.adoption.decide.device_claims import (
     ReadClaim,
@@ -23,12 +23,17 @@ from tessera_schemas.reasons import Code, Reason
 
 
 async def read_device_claims(
-    owners: Owners, pods: Sequence[Json], namespace: str, by_themselves: bool = False
+    owners: Owners,
+    pods: Sequence[Json],
+    namespace: str,
+    by_themselves: bool = False,
+    is_of_others: Callable[[str], bool] = lambda _: False,
 ) -> list[Json] | Reason:
     """
     The pods, or templates, of a namespace with what their claims ask for, or why they are not placed now.
 
     `by_themselves`: each pod of their owner starts by itself, so that others of it that are at work go on.
+    `is_of_others` tells whether a run is known to be of another group of pods than theirs.
     Raises ApiError (NotAllowed without the right to read claims), Transient.
     """
     uids = {text(pod, "metadata", "uid") for pod in pods}
@@ -39,7 +44,7 @@ async def read_device_claims(
             return pod
         claims: list[ReadClaim] = []
         for field, _, ref in claim_sources(pod, namespace):
-            read = await _read_one(owners, field, ref, pod, uids, by_themselves)
+            read = await _read_one(owners, field, ref, pod, uids, by_themselves, is_of_others)
             if isinstance(read, Reason):
                 return read
             claims.append(read)
@@ -66,7 +71,13 @@ async def _share_with_group(owners: Owners, pod: Json, namespace: str) -> Json |
 
 
 async def _read_one(
-    owners: Owners, field: str, ref: OwnerRef, pod: Json, uids: Container[str], by_themselves: bool
+    owners: Owners,
+    field: str,
+    ref: OwnerRef,
+    pod: Json,
+    uids: Container[str],
+    by_themselves: bool,
+    is_of_others: Callable[[str], bool],
 ) -> ReadClaim | Reason:
     # A claim changes with each pod that has it; a template is fixed once it is there.
     known = await owners.look(ref, fresh=ref.kind == "ResourceClaim")
@@ -77,8 +88,10 @@ async def _read_one(
     if mapping(known, "metadata").get("deletionTimestamp"):
         return no(Code.CLAIM_NOT_READY, field, f"claim {ref.name} is being deleted")
     users = items(known, "status", "reservedFor")
-    # Our own allocation names the pods, so that a pod that waits for its bind is still the job that it was.
-    is_own = bool(run_of(known)) and any(text(user, "uid") in uids for user in users)
+    # Our own allocation names the pods, so that a pod that waits for its bind is still the job that it was. One of
+    # another job names those that have joined it, too: they were led to its node, and are until they are bound.
+    run, is_named = run_of(known), any(text(user, "uid") in uids for user in users)
+    is_own = bool(run) and is_named and not is_of_others(run)
     if not mapping(known, "status", "allocation") or is_own:
         return ReadClaim(mapping(known, "spec"))
     # Devices that are about to be given back would tie the pod to a node for nothing, and make it another job after.
@@ -86,8 +99,9 @@ async def _read_one(
     # the one that runs would be cancelled.
     own = None if by_themselves else controller_of(pod)
     # Others reserve a claim for a PodGroup for as long as that is there; ours is given back with its last pod.
-    is_kept = not run_of(known) and any(text(user, "resource") != "pods" for user in users)
-    if (users or run_of(known)) and not is_kept and not await _is_used_by_others(owners, users, own, ref.namespace):
+    is_kept = not run and any(text(user, "resource") != "pods" for user in users)
+    is_left = not is_named and not is_kept and bool(users or run)
+    if is_left and not await _is_used_by_others(owners, users, own, ref.namespace):
         return no(Code.CLAIM_NOT_READY, field, f"claim {ref.name} still has the devices of pods that have ended")
     # A node's label of its hostname is what kubelets set, and need not be the node's name.
     hosts = {name: await _host(owners, name) for name in nodes_named_by(known)}
