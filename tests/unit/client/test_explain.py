@@ -120,6 +120,7 @@ def test_a_running_job_says_what_it_holds_and_an_ended_one_how_it_ended() -> Non
     assert running.notes == (
         "Attempt 1 holds 1 place on node-a.",
         "All its pods have to run within 10m, else it is tried again.",
+        "Pod 0 has on node-a: GPUs 0, 1 (isolation: hardware).",
     )
     job = made.run_to_its_end("k9")
     ended = explain(made.state, job, made.ts)

@@ -303,7 +303,8 @@ def test_a_run_on_its_way_says_by_when_it_has_to_start() -> None:
     run = rounds.run("it").run_id
     rounds.commit(PodsMade(kind="pods_made", run_id=run, uids=("u",)))
     rounds.commit(RunStarted(kind="run_started", run_id=run))
-    assert explained(rounds, "it").sentences == ("Attempt 1 holds 1 place on node-a.",)
+    held = "Pod 0 has on node-a: GPUs 0, 1 (isolation: hardware)."
+    assert explained(rounds, "it").sentences == ("Attempt 1 holds 1 place on node-a.", held)
 
 
 def test_a_job_behind_the_head_of_its_queue_is_told_what_the_head_waits_for() -> None:

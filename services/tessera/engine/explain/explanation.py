@@ -26,6 +26,7 @@ from tessera.engine.explain.blockers import (
     name_some,
     short_of,
 )
+from tessera.engine.explain.held_devices import describe_held_devices
 from tessera.engine.explain.kept_room import describe_kept_room
 from tessera.engine.explain.lent_quota import (
     describe_beside_gpus,
@@ -392,6 +393,7 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
     if job.held:
         by = " by an operator" if job.operator_hold else ""
         yield f"It is held{by}: it goes on, but would not start again."
+    yield from describe_held_devices(state, job, run)
 
 
 def _stuck(state: State, run: Run) -> Iterator[str]:
