@@ -13,8 +13,8 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from tessera_schemas.base import Count, Name, Positive, Strict, later, printable
 from tessera_schemas.cluster.device_claims import OF_CLASS, DevicesOfClass, GresClass
-from tessera_schemas.cluster.device_vendors import GpuResource, ResourceName
-from tessera_schemas.cluster.devices import DeviceProfile
+from tessera_schemas.cluster.device_vendors import GpuResource
+from tessera_schemas.cluster.pools import Pool as Pool
 from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue, Toleration
 from tessera_schemas.shard.receivers import Subscriber, Webhook
 from tessera_schemas.work.budgets import Budget
@@ -190,23 +190,6 @@ class Queue(Strict):
         if self.queueing_strategy == "strict_fifo" and self.order != "age":
             raise ValueError(f"order: a strict_fifo queue goes by age; leave out `order: {self.order}` or the strategy")
         return self
-
-
-class Pool(Strict):
-    """Nodes that say the pool's name. A node that itself says another device profile takes nothing new."""
-
-    name: Annotated[Name, Field(description="Name of the pool, as queues and nodes give it")]
-    device_profile: Annotated[
-        DeviceProfile | None, Field(description="Component that hands out the nodes' GPUs; null: as each node says")
-    ] = None
-    tolerations: Annotated[
-        tuple[Toleration, ...],
-        Field(max_length=32, description="Standing tolerations: taints of its nodes that all pods of jobs tolerate"),
-    ] = later(())
-    gpu_resource: Annotated[
-        ResourceName | None,
-        Field(description="GPUs of jobs without a GPU resource or model, and of nodes of two kinds; null: NVIDIA's"),
-    ] = later(None)
 
 
 class Level(Strict):

@@ -14,6 +14,7 @@ from pydantic import Field, StringConstraints, TypeAdapter, field_validator, mod
 
 from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, Notes, Positive, RunId, Strict, Text, Uid
 from tessera_schemas.cluster import device_facts as device_facts
+from tessera_schemas.cluster import mig_changes as mig_changes
 from tessera_schemas.cluster.device_layouts import NodeOffer, NumaZones
 from tessera_schemas.cluster.device_vendors import IsDefault, OfferedResource
 from tessera_schemas.cluster.devices import DeviceProfile, GpuUuids, ShareSize
@@ -36,7 +37,6 @@ TraceParent = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}-[0-9a-f]{
 
 Ranks = Annotated[tuple[Count, ...], Field(max_length=REPLICAS_MAX)]
 PlanCause = Literal["preemption", "reclaim", "defragment"]
-
 
 PLANNERS: dict[str, str] = {"preemption": "preemption", "reclaim": "reclamation", "defragment": "reclamation"}
 """Which service may propose a plan of which cause."""

@@ -14,6 +14,8 @@ from pydantic import Field, TypeAdapter
 
 from tessera_schemas import events
 from tessera_schemas.base import Count, Digest, JobId, Millis, Name, NodeName, Positive, RunId, Strict, Text, Uid
+from tessera_schemas.cluster.mig_changes import MigChangeBegun as MigChangeBegun
+from tessera_schemas.cluster.mig_changes import MigChangeEnded as MigChangeEnded
 from tessera_schemas.facts import Fact, Ranks
 from tessera_schemas.job import CheckpointAt, RoleReach
 from tessera_schemas.reasons import Reason

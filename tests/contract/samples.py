@@ -288,6 +288,16 @@ FACTS: tuple[facts.AnyFact, ...] = (
     facts.OwnerEnded(kind="owner_ended", job_id=JOB, reason=Reason(code=Code.OWNER_FAILED, detail="Job/train")),
     facts.PodsFound(kind="pods_found", job_id=JOB, nodes=("node-a", "node-b"), uids=("uid-0", "uid-1")),
     facts.CheckpointReported(kind="checkpoint_reported", job_id=JOB, tenant="lab", path="/data/step-100", attempt=2),
+    facts.mig_changes.MigChangeProposed(
+        kind="mig_change_proposed",
+        job_id=JOB,
+        node="node-a",
+        config="all-1g.10gb",
+        basis_n=41,
+        ts=TS,
+        engine="first-1",
+        policy=7,
+    ),
     facts.DrainRequested(kind="drain_requested", node="node-a", evict=True, undo=True, why="new fans"),
     facts.GrantRequested(kind="grant_requested", **GRANT),
     facts.ConfigProposed(kind="config_proposed", expected_version=6, body=RENAMED, abandon=True),
@@ -429,6 +439,10 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.JobMoved(kind="job_moved", job_id=JOB, queue="prod", by="lab"),
     ledger.JobUpdated(kind="job_updated", job_id=JOB, changes=CHANGES, by="lab"),
     ledger.NodeDrained(kind="node_drained", node="node-a", undo=True, why="new fans"),
+    ledger.MigChangeBegun(
+        kind="mig_change_begun", job_id=JOB, node="node-a", config="all-1g.10gb", before="all-3g.40gb", gpus=8
+    ),
+    ledger.MigChangeEnded(kind="mig_change_ended", node="node-a", outcome="failed", until_ts=TS, times=2, undo=True),
     ledger.BudgetReached(kind="budget_reached", percent=100, tenant="lab", **SPENT),
     ledger.BudgetReopened(kind="budget_reopened", budget="tenant/lab", percent=80),
     ledger.BudgetGranted(kind="budget_granted", budget="tenant/lab", amount=20, why="a deadline", by="ana"),

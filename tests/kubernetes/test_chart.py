@@ -43,6 +43,7 @@ EVERYTHING: Json = {
     "shards": ["main", "east"],
     "tenants": ["demo"],
     "hami": True,
+    "migChanges": True,
     "rollOver.claim": "backup",
     "gateway": {"enabled": True, "allowedHosts": ["tessera.example.com"], "tlsSecret": "gateway-tls"},
     "nats.tls.certManager": {"enabled": True, "issuerRef": {"name": "ours"}},

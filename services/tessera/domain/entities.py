@@ -444,6 +444,29 @@ class Drain:
 
 @fast_init
 @dataclass(frozen=True, slots=True)
+class MigChange:
+    """
+    The last change of a node's MIG geometry, which was begun at `since_ts` for a job; `ended_ts` 0: it is not over.
+
+    `config` is what the node is being cut to, `before` what it had; with `undo` a failed change is taken back. No other
+    change begins before `until_ts`; `times` in a row failed. `took_ms` is how long the last one took that was done.
+    """
+
+    node: str
+    job_id: str
+    config: str
+    before: str
+    gpus: int
+    since_ts: int
+    ended_ts: int = 0
+    until_ts: int = 0
+    times: int = 0
+    took_ms: int = 0
+    undo: bool = False
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
 class NodeBackoff:
     """
     A node on which pods did not start or last: nothing new starts on it until `until_ts`, the `times`-th time in a row.

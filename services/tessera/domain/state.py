@@ -15,6 +15,7 @@ from tessera.domain.entities import (
     Earmark,
     EndedJob,
     Job,
+    MigChange,
     NodeBackoff,
     PoolStops,
     PublishedSlots,
@@ -69,11 +70,12 @@ TABLES = (
     "layouts",
     "device_classes",
     "selections",
+    "mig_changes",
 )
 LATER_TABLES = frozenset(
     {
         *("refused", "backoffs", "stops", "closed", "remembered_nodes", "removed_queues", "decayed", "spending"),
-        *("layouts", "device_classes", "selections"),
+        *("layouts", "device_classes", "selections", "mig_changes"),
     }
 )
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
@@ -127,6 +129,7 @@ class State:
         self.lefts, self.refused = Table[PublishedSlots](), Table[RefusedWork]()
         self.backoffs, self.stops = Table[NodeBackoff](), Table[PoolStops]()
         self.closed: Table[ClosedNamespace] = Table()
+        self.mig_changes: Table[MigChange] = Table()
         self.remembered_nodes, self.removed_queues = Table[RememberedNode](), Table[RemovedQueue]()
         self.decayed: Usages = Table()
         self.decay: Decay | None = None

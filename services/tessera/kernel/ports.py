@@ -369,6 +369,9 @@ class Cluster(Protocol):
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
         """Set these annotations of exactly this version of the node. 409 for another, 404 when it is gone."""
 
+    async def label_node(self, name: str, resource_version: str, labels: Mapping[str, str | None]) -> None:
+        """Set these labels of exactly this version of the node, or take away (None). 409 and 404 as above."""
+
     async def patch_pod_status(self, namespace: str, name: str, patch: Json) -> None:
         """A merge patch of the pod's status; 409 when it names another UID or version, 404 when the pod is gone."""
 

@@ -39,6 +39,8 @@ from tessera_schemas.ledger import (
     Finished,
     Grown,
     LedgerMessage,
+    MigChangeBegun,
+    MigChangeEnded,
     NodeBackedOff,
     NodeChanged,
     NodeDrained,
@@ -453,7 +455,7 @@ def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict
         if type(record) in MOVES_CAPACITY:
             quotas[JOB_OF[type(record)](record)] = None
             nodes |= nodes_moved(state, record)
-        if isinstance(record, NodeDrained | NodeBackedOff):
+        if isinstance(record, NodeDrained | NodeBackedOff | MigChangeBegun | MigChangeEnded):
             nodes[record.node] = None
         if isinstance(record, Started | Finished) and len(state.backoffs):
             nodes |= {node: None for node, _ in state.backoffs.items()}

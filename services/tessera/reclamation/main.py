@@ -21,6 +21,7 @@ from tessera.reclamation.absence.handlers import Absences, GonePods, only_what_i
 from tessera.reclamation.idle_runs.exporters import Exporters, Prometheus
 from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation
 from tessera.reclamation.lost_runs.handlers import LostRuns
+from tessera.reclamation.mig_changes import MigProposals
 from tessera.reclamation.prices.handlers import Learn, Prices
 from tessera.reclamation.prices.learning import learn_in_subprocess
 from tessera.reclamation.reclaim.decide import reclamation_heads, reclamation_plan
@@ -55,8 +56,7 @@ async def serve(
     absences = Absences(ports, settings, books.state, pods, users, members, gone)
     fresh = Freshness(ports.clock)
     troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds, fresh)
-    copies = (informer, users_informer)
-    looks = Looks(ports.cluster, ports.ledger, books.state, node_informer, copies, troubles.counted)
+    looks = Looks(ports.cluster, ports.ledger, books.state, node_informer, (informer, users_informer), troubles.counted)
     losses = LostRuns(ports, settings, books.state, pods, users, troubles, members, fresh)
     source = source_of(settings, books.state)
     idleness = Idleness(ports, settings, books.state, utilisation or source, members)
@@ -93,6 +93,7 @@ async def serve(
             keep_looking(fresh, ports.clock, looks.look),
             losses.report(),
             proposals.propose(),
+            MigProposals(ports, settings.shard, books.state, members).propose(),
             *([idleness.report()] if utilisation or settings.measures else []),
             *([prices.learn_all()] if settings.prices != "off" else []),
         )

@@ -164,6 +164,12 @@ class MemoryCluster:
         self._core.patch("nodes", "", name, {"metadata": wanted})
         await self.after("patch")
 
+    async def label_node(self, name: str, resource_version: str, labels: Mapping[str, str | None]) -> None:
+        """Merge patch in the core, held to the node's version."""
+        await self._enter("patch")
+        self._core.patch("nodes", "", name, {"metadata": {"resourceVersion": resource_version, "labels": dict(labels)}})
+        await self.after("patch")
+
     async def patch_pod_status(self, namespace: str, name: str, patch: Json) -> None:
         """Merge patch of the status in the core, with a copy of `patch`."""
         await self._enter("patch")

@@ -1,7 +1,8 @@
 """The shard's nodes as they come, change and go, published as facts by whoever has the node's partition."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -105,6 +106,11 @@ class NodeReports:
         self._reported: dict[str, NodeSeen] = {}
         self._agreed: dict[str, NodeSources] = {}
         self.worklist = Worklist(self._work, clock, at_once=16)
+
+    def loops(self, every_seconds: float) -> list[Coroutine[Any, Any, None]]:
+        """Loops that run as long as the service does."""
+        others = [self.follow_others(informer) for informer in self._others.informers]
+        return [self.follow(), *others, self.resync(every_seconds), self.worklist.run()]
 
     async def follow(self) -> None:
         """Follows the watch of nodes for ever, and names each node that changed for a report."""

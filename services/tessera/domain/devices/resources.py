@@ -243,7 +243,7 @@ class Node:
     `zones` are the NUMA zones within one of which the kubelet keeps each pod; none where it does not, or nobody says
     so. `in_zones` is what pods of runs and earmarks have that counts in zones, of each pod, in order.
     `pieces` are what jobs of its pool usually claim of GPUs that drivers publish, and all that they claim, by the
-    `selectors_digest` of each.
+    `selectors_digest` of each. `is_cut`: its MIG geometry is being changed, and until then it takes nothing new.
     """
 
     name: str
@@ -290,6 +290,7 @@ class Node:
     share_milli: int = later(0)
     drawn_elsewhere: Taken = later(())
     pieces: tuple[tuple[str, ...], ...] = later(())
+    is_cut: bool = later(False)
 
     def offers_gpus_of(self, resource: str, models: Sequence[str] = (), as_made: bool = False) -> bool:
         """

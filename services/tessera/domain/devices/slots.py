@@ -16,6 +16,9 @@ from tessera_schemas.reasons import Code, Reason
 
 def while_held(seen: NodeSeen, before: Node | None) -> NodeSeen:
     """The node to take in: as seen, or with the devices from `before` while runs or earmarks hold some of them."""
+    if before is not None and before.is_cut and not seen.gone:
+        # Whatever the device plugin offers meanwhile is half of the old instances, or half of the new ones.
+        seen = seen.model_copy(update={"ready": False, "trouble": before.trouble})
     if before is None or not before.is_held:
         return seen
     meaning = {

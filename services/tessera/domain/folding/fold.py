@@ -12,6 +12,7 @@ from tessera.domain.errors import Contradiction
 from tessera.domain.folding import arrays as fold_arrays
 from tessera.domain.folding import device_offers as fold_device_offers
 from tessera.domain.folding import jobs as fold_jobs
+from tessera.domain.folding import mig_changes as fold_mig_changes
 from tessera.domain.folding import runs as fold_runs
 from tessera.domain.folding import shard as fold_shard
 from tessera.domain.folding import spent as fold_spent
@@ -23,7 +24,7 @@ from tessera_schemas.ledger import AnyRecord, LedgerMessage, TakenFact
 from tessera_schemas.shard.ledger_form import chain_hash
 from tessera_schemas.shard.orders import Order
 
-PARTS = (fold_arrays, fold_device_offers, fold_jobs, fold_runs, fold_shard, fold_spent)
+PARTS = (fold_arrays, fold_device_offers, fold_jobs, fold_mig_changes, fold_runs, fold_shard, fold_spent)
 """Where the functions stand that apply records, each registered by its record's class."""
 
 

@@ -111,6 +111,8 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
         raise Contradiction(f"record {state.n}: fact {record.fact} is not about a node")
     before = state.nodes.get(fact.name)
     node = with_offer(state, _configured(state, empty_node(while_held(fact, before))))
+    if before is not None and before.is_cut:
+        node = replace(node, is_cut=True)
     holders: list[Run | Earmark] = []
     if before is not None and before.is_held:  # else nothing holds it, and nobody need be asked
         holders = [*state.runs_on(node.name), *state.earmarks.values()]

@@ -149,6 +149,8 @@ def forget_node(state: State, node: Node) -> None:
     state.drop_node(node)
     if state.backoffs.get(node.name) is not None:
         state.backoffs.drop(node.name)
+    if state.mig_changes.get(node.name) is not None:
+        state.mig_changes.drop(node.name)
 
 
 def count_task(state: State, task: Job, **changes: int) -> None:

@@ -20,6 +20,7 @@ from tessera.domain.entities import (
     Earmark,
     EndedJob,
     Job,
+    MigChange,
     NodeBackoff,
     PoolStops,
     PublishedSlots,
@@ -63,6 +64,7 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "layouts": (TypeAdapter(KnownLayout), "digest"),
     "device_classes": (TypeAdapter(DeviceClass), "name"),
     "selections": (TypeAdapter(KnownSelection), "key"),
+    "mig_changes": (TypeAdapter(MigChange), "node"),
 }
 KINDS_MAX = 4_096
 """Rows kept to be copied: a shard of more kinds than these reads more of its rows whole."""

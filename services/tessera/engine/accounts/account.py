@@ -42,6 +42,8 @@ from tessera_schemas.ledger import (
     Finished,
     FormatRaised,
     LedgerMessage,
+    MigChangeBegun,
+    MigChangeEnded,
     NodeBackedOff,
     NodeChanged,
     NodeDrained,
@@ -61,7 +63,9 @@ less of it worked.
 NOTHING_THERE: Division = {}, None
 BEGIN_ANEW = frozenset({ConfigSet, FormatRaised})
 """Records after which queues, and flavors of nodes, may be others."""
-NAME_NODES = frozenset({NodeDrained, NodeBackedOff, NodeChanged, PodsTakenOver, DevicesNoted})
+NAME_NODES = frozenset(
+    {MigChangeBegun, MigChangeEnded, NodeDrained, NodeBackedOff, NodeChanged, PodsTakenOver, DevicesNoted}
+)
 """Records that change nodes by themselves; those of runs and earmarks change with these."""
 END_BACKOFFS = frozenset({Started, Finished})
 """Records after which a run's nodes may take pods again, also where nothing of what it holds changes."""
@@ -346,7 +350,7 @@ def _by_node(pods: Sequence[HeldPod]) -> PodsOfNodes:
 
 def _nodes_named(record: AnyRecord, facts: Sequence[TakenFact], state: State) -> Sequence[str]:
     """Nodes that a record of `NAME_NODES` changes."""
-    if isinstance(record, NodeDrained | NodeBackedOff):
+    if isinstance(record, NodeDrained | NodeBackedOff | MigChangeBegun | MigChangeEnded):
         return (record.node,)
     fact = facts[record.fact].fact if isinstance(record, NodeChanged | PodsTakenOver | DevicesNoted) else None
     if isinstance(fact, LayoutSeen):

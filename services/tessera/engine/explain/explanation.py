@@ -230,6 +230,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
         yield from _beside_others(state, pool, reasons)
         yield from describe_beside_gpus(state, what_if.book, job, viewer)
         yield from _hopeless(state, job, pool)
+        yield from _being_cut(state, job)
         yield from _drained(state, pool)
     yield from describe_lower_classes(state, job) if codes & LACKING and mark is None else ()
     yield from _not_stopping(state, pool, codes)
@@ -290,6 +291,13 @@ def _beside_others(state: State, pool: str, reasons: tuple[Reason, ...]) -> Iter
         part = "of each free GPU's part of its node's CPU, memory and places for pods"
         kept = f"{state.tree.policy.kept_beside_gpus_percent} % {part}"
         yield f"Jobs without GPUs leave {kept} to jobs with GPUs (policy.kept_beside_gpus_percent)."
+
+
+def _being_cut(state: State, job: Job) -> Iterator[str]:
+    """Nodes whose MIG geometry is being changed for the job."""
+    for name, change in sorted(state.mig_changes.items()):
+        if change.job_id == job.job_id and not change.ended_ts:
+            yield f"Node {name} is being cut {'back ' if change.undo else ''}to {change.config} for it."
 
 
 def _drained(state: State, pool: str) -> Iterator[str]:

@@ -1,11 +1,12 @@
 """Jobs that no state of the nodes could ever hold: refused at once instead of waiting for ever."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from tessera.domain.devices.empty_nodes import emptied
+from tessera.domain.devices.mig_changes import changes_by_pool, config_of, cut_to
 from tessera.domain.devices.resources import WHOLE_GPU, Node, RoleNeed
 from tessera.domain.queues import BUT, QueueTree
 from tessera.domain.work.gang import gang_of
@@ -121,7 +122,8 @@ def unreachable(
     of each flavor from one question about the same nodes and tree to the next.
     """
     known = {} if known is None else known
-    there, refused = list(nodes), list[tuple[str, Reason]]()
+    there, refused = [*nodes], list[tuple[str, Reason]]()
+    there += _cut_otherwise(there, tree)
     for flavor in flavors:
         of_it = known.get(flavor)
         if of_it is None:
@@ -144,6 +146,19 @@ def unreachable(
     detail = f"other nodes could hold it, but no quota of queue {queue} reaches them. Of those that one does: {tried}"
     first = refused[0][1]
     return Reason(code=Code.INADMISSIBLE, field="queue", numbers=first.numbers, detail=detail[:1024])
+
+
+def _cut_otherwise(nodes: Sequence[Node], tree: QueueTree) -> list[Node]:
+    """Nodes under the other configurations that their pools allow: instances that may be made are no "never"."""
+    pools = changes_by_pool(tree.pools)
+    allowed = [(node, pools[node.pool]) for node in nodes if node.pool in pools]
+    found: list[Node] = []
+    for node, changes in allowed:
+        # Of a node whose label and instances do not agree nobody knows how many GPUs it has.
+        now = config_of(node, changes)
+        others = [(config, cut_to(node, config, now[1] if now else node.gpus)) for config in changes.configs]
+        found += [replace(other, name=f"{node.name}/{config.name}") for config, other in others if other is not None]
+    return found
 
 
 def describe_flavor(flavor: str) -> str:

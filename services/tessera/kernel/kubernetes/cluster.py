@@ -219,6 +219,11 @@ class HttpCluster:
         wanted = {"metadata": {"resourceVersion": resource_version, "annotations": dict(annotations)}}
         await self._merge(f"/api/v1/nodes/{name}", wanted)
 
+    async def label_node(self, name: str, resource_version: str, labels: Mapping[str, str | None]) -> None:
+        """One merge patch that names the version, in the lane of creates and binds."""
+        wanted = {"metadata": {"resourceVersion": resource_version, "labels": dict(labels)}}
+        await self._merge(f"/api/v1/nodes/{name}", wanted)
+
     async def patch_pod_status(self, namespace: str, name: str, patch: Json) -> None:
         """One merge patch of the subresource, in the lane of what users are told."""
         await self._merge(f"{_pod(namespace, name)}/status", patch, self._told_lane)

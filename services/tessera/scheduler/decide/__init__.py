@@ -68,6 +68,8 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None, eng
         fact = inputs.facts[index].fact
         JUDGE[type(fact)](draft, index, fact)
     end_overdue(draft, inputs.facts_wait, inputs.starts_since)
+    if len(draft.state.mig_changes):
+        nodes.give_up_changes(draft)
     drain_queues(draft)
     rename_strays(draft)
     record_stranded(draft)

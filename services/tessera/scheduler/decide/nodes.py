@@ -7,26 +7,48 @@ A stuck device plugin, a full disk or a dead image store refuses each pod that c
 sent there, task by task, past nodes that are well. The pause doubles from seconds to minutes and ends with the first
 run that starts, so that one pod at a time finds out. Programs that fail within seconds of their start count for the
 node only if they are of several jobs, and keep no more than a part of a pool from use: a broken program fails anywhere.
+
+A change of MIG geometry ends by what is seen of its node: the mig-manager's word, and after a success the instances
+themselves. It never ends by time, since a mig-manager that comes back late cuts the GPUs under whatever runs there. One
+that failed is taken back first, with the node still closed; then the node is left alone for longer each time.
 """
 
 from operator import attrgetter
 
+from tessera.domain.devices.mig_changes import FAILED, SUCCESS, changes_by_pool, instances_of
 from tessera.domain.devices.offers import DeviceClass, KnownSelection, selection_key
 from tessera.domain.devices.resources import Need
 from tessera.domain.devices.slots import is_as_seen, while_held
-from tessera.domain.entities import Run
+from tessera.domain.entities import MigChange, Run
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
+from tessera.engine.defragmentation.mig_changes import against_change
 from tessera.scheduler.decide.draft import Draft, judges
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.restarts import keep_rest
 from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
+from tessera_schemas.cluster.labels import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
+from tessera_schemas.cluster.mig_changes import MigChangeProposed
+from tessera_schemas.cluster.pools import MigChanges
 from tessera_schemas.facts import DrainRequested, NodeSeen
-from tessera_schemas.ledger import DevicesNoted, EarmarkEnded, NodeBackedOff, NodeChanged, NodeDrained, Revoked, Waiting
+from tessera_schemas.ledger import (
+    DevicesNoted,
+    EarmarkEnded,
+    MigChangeBegun,
+    MigChangeEnded,
+    NodeBackedOff,
+    NodeChanged,
+    NodeDrained,
+    PlanRefused,
+    Revoked,
+    Waiting,
+)
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.run_ends import end_of
 
 FIRST_MS, LONGEST_MS = 5_000, 300_000
+FIRST_RETRY_MS, LONGEST_RETRY_MS = 300_000, 86_400_000
+"""How long a node is left alone after a change of its MIG geometry failed, from the first to the longest."""
 QUICK_MS = 30_000
 """A program that fails later than so long after its start says nothing of its node here."""
 JOBS_MIN = 3
@@ -40,6 +62,7 @@ LAYOUTS_MAX, CLASSES_MAX, SELECTIONS_MAX = 1_024, 1_024, 8_192
 @judges(NodeSeen)
 def on_node_seen(draft: Draft, index: int, fact: NodeSeen) -> None:
     """Records how a node is now if anything changed, and ends earmarks on devices that it no longer has."""
+    note_answer(draft, fact)
     before = draft.state.nodes.get(fact.name)
     seen = while_held(fact, before)
     if is_as_seen(before, seen):
@@ -191,3 +214,80 @@ def _may_suspect(state: State, node: str) -> bool:
     ]
     there = sum(1 for other in state.nodes.values() if other.pool == pool and not other.gone)
     return len(suspects) < max(1, there // SUSPECTS_PART)
+
+
+@judges(MigChangeProposed)
+def on_mig_change_proposed(draft: Draft, index: int, fact: MigChangeProposed) -> None:
+    """Begin the change, if the node is idle still and the bounds of its pool allow it."""
+    found = against_change(draft.state, fact)
+    if isinstance(found, Reason):
+        draft.add(PlanRefused(kind="plan_refused", fact=index, job_id=fact.job_id, reason=found))
+        return
+    before, gpus = found
+    draft.add(
+        MigChangeBegun(
+            kind="mig_change_begun",
+            job_id=fact.job_id,
+            node=fact.node,
+            config=fact.config,
+            before=before.name,
+            gpus=gpus,
+        )
+    )
+
+
+def note_answer(draft: Draft, seen: NodeSeen) -> None:
+    """Ends the change of a node, if any, by what is seen of the node now."""
+    state = draft.state
+    change, changes = state.mig_changes.get(seen.name), _allowed(state, seen.name)
+    if change is None or change.ended_ts:
+        return
+    interval_ms = (0 if changes is None else changes.interval_seconds) * 1000
+    if seen.gone:
+        _end(draft, change, "gone", state.ts)
+    elif seen.labels.get(MIG_CONFIG_LABEL) != change.config:
+        return  # the binder has not asked yet
+    elif seen.labels.get(MIG_CONFIG_STATE_LABEL) == FAILED:
+        # Taken back once, and not again: what cannot be cut back either is for the operator to look at.
+        times = change.times + 1
+        until = state.ts + max(interval_ms, min(FIRST_RETRY_MS << min(times - 1, 16), LONGEST_RETRY_MS))
+        ended = MigChangeEnded(
+            kind="mig_change_ended",
+            node=change.node,
+            outcome="failed",
+            until_ts=until,
+            times=times,
+            undo=not change.undo,
+        )
+        draft.add(ended)
+    elif seen.labels.get(MIG_CONFIG_STATE_LABEL) == SUCCESS and changes is not None and _agrees(seen, change, changes):
+        if change.undo:
+            _end(draft, change, "undone", change.until_ts, change.times)
+        else:
+            _end(draft, change, "done", state.ts + interval_ms)
+
+
+def give_up_changes(draft: Draft) -> None:
+    """Ends changes that the configuration no longer has."""
+    state = draft.state
+    # The operator's way out where no mig-manager answers; the node opens with the next that is seen of it.
+    there = [change for change in state.mig_changes.values() if not change.ended_ts]
+    for change in sorted(there, key=attrgetter("node")):
+        changes = _allowed(state, change.node)
+        if changes is None or changes.named(change.config) is None:
+            _end(draft, change, "given_up", state.ts, change.times)
+
+
+def _allowed(state: State, name: str) -> MigChanges | None:
+    node = state.nodes.get(name)
+    return None if node is None else changes_by_pool(state.tree.pools).get(node.pool)
+
+
+def _agrees(seen: NodeSeen, change: MigChange, changes: MigChanges) -> bool:
+    config = changes.named(change.config)
+    return config is not None and seen.mig_instances == instances_of(config, change.gpus)
+
+
+def _end(draft: Draft, change: MigChange, outcome: str, until_ts: int, times: int = 0) -> None:
+    ended = {"kind": "mig_change_ended", "node": change.node, "outcome": outcome, "until_ts": until_ts, "times": times}
+    draft.add(MigChangeEnded.model_validate(ended))

@@ -235,6 +235,12 @@ class AccountBook:
     def _node_drained(self, r: m.NodeDrained) -> None:
         self._nodes.drain(r.node, not r.undo)
 
+    def _mig_change_begun(self, r: m.MigChangeBegun) -> None:
+        self._nodes.cut(r.node, True)
+
+    def _mig_change_ended(self, r: m.MigChangeEnded) -> None:
+        self._nodes.cut(r.node, r.undo)
+
     def _node_backed_off(self, r: m.NodeBackedOff) -> None:
         self._nodes.back_off(r)
 

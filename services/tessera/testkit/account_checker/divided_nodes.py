@@ -46,6 +46,7 @@ class DividedNodes:
         self.format = 0
         self._counted: set[str] = set()
         self._drained: set[str] = set()
+        self._cut: dict[str, bool] = {}  # nodes whose MIG geometry is being changed; False: until it is seen again
         self._backoffs: dict[str, m.NodeBackedOff] = {}
         self._on: dict[str, dict[CheckedKey, CheckedHolder]] = {}
         self._holders: dict[CheckedKey, CheckedHolder] = {}
@@ -74,6 +75,7 @@ class DividedNodes:
         backoff = self._backoffs.get(seen.name)
         backs_off = backoff is not None and backoff.until_ts > ts
         is_out = backs_off or seen.name in self._drained or not seen.ready or seen.trouble is not None
+        is_out = is_out or seen.name in self._cut
         return self._gpus(seen, is_out) + self._sizes(seen, is_out) + self._claimed(seen, is_out)
 
     def _claimed(self, seen: NodeSeen, is_out: bool) -> Counter[AccountLine]:
@@ -144,6 +146,8 @@ class DividedNodes:
     def see(self, seen: NodeSeen) -> None:
         """A node as the cluster describes it now; what is held there keeps the devices that it was given."""
         before = self._seen.get(seen.name)
+        if not self._cut.get(seen.name, False):
+            self._cut.pop(seen.name, None)
         if before is not None and self._on.get(seen.name) and not seen.gone and _identity(seen) != _identity(before):
             kept = {name: getattr(before, name) for name in ("gpus", *IDENTITY)}
             seen = seen.model_copy(update=kept | {"ready": False})
@@ -170,6 +174,11 @@ class DividedNodes:
     def drain(self, node: str, drained: bool) -> None:
         """An operator takes the node out, or puts it back."""
         (self._drained.add if drained else self._drained.discard)(node)
+        self._divided.pop(node, None)
+
+    def cut(self, node: str, begun: bool) -> None:
+        """The MIG geometry of the node is changed, or was: it is out until it is seen once more."""
+        self._cut[node] = begun
         self._divided.pop(node, None)
 
     def back_off(self, record: m.NodeBackedOff) -> None:

@@ -1,9 +1,13 @@
-"""Rules of nodes on which pods do not start or last: nothing new while they back off, and never without a cause."""
+"""
+Rules of nodes that take nothing new for a while, never without a cause: those on which pods do not start or last, and
+those whose MIG geometry is changed.
+"""
 
 from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.base import run_id
+from tessera_schemas.cluster.mig_changes import MigChangeProposed
 from tessera_schemas.work.placement import Placement
 
 LONGEST_MS = 300_000
@@ -16,6 +20,7 @@ class BackoffRules:
         self._report, self._n, self._ts = report, 0, 0
         self._backoffs: dict[str, m.NodeBackedOff] = {}
         self._nodes: dict[str, frozenset[str]] = {}
+        self._cut: set[str] = set()
         self._attempts: dict[str, int] = {}
         self._stopped: set[str] = set()  # nodes of runs that this message stops
         self._at_work: set[str] = set()  # jobs whose pods work already where this message allocates them
@@ -62,8 +67,24 @@ class BackoffRules:
         nodes = frozenset(place.node for place in places)
         self._nodes[name] = self._nodes.get(name, frozenset()) | nodes
         closed = sorted(node for node in nodes if node in self._backoffs and self._backoffs[node].until_ts > self._ts)
+        cut = sorted(nodes & self._cut)
         works = name.rpartition("-")[0] in self._at_work
         self._demand(works or not closed, f"{name}: nodes {closed} take no pods for now")
+        self._demand(works or not cut, f"{name}: nodes {cut} are being cut")
+
+    def _mig_change_begun(self, r: m.MigChangeBegun) -> None:
+        held = sorted(name for name, nodes in self._nodes.items() if r.node in nodes)
+        self._demand(not held, f"{r.node} is cut to {r.config} under {held}")
+        self._demand(r.node not in self._cut, f"{r.node} is cut twice at a time")
+        asked = [taken.fact for taken in self._message.facts if isinstance(taken.fact, MigChangeProposed)]
+        proposed = {(fact.node, fact.config, fact.job_id) for fact in asked}
+        self._demand((r.node, r.config, r.job_id) in proposed, f"nobody proposed to cut {r.node} to {r.config}")
+        self._cut.add(r.node)
+
+    def _mig_change_ended(self, r: m.MigChangeEnded) -> None:
+        self._demand(r.node in self._cut, f"{r.node} was not being cut")
+        if not r.undo:
+            self._cut.discard(r.node)
 
     def _node_backed_off(self, record: m.NodeBackedOff) -> None:
         node, before = record.node, self._backoffs.get(record.node)
