@@ -4,7 +4,7 @@ Changes of MIG geometry: the idle node of which another cut would let a job star
 A job waits at least for as long as a change takes before a node is changed for it: so at most twice as much time is
 lost as by who knows whether instances of its profile come free by themselves. Only nodes on which nothing runs are
 changed, and none loses what another job waits for. The first job of a pool's line that one change of one node lets
-start gets it. Searches are bounded by counts. Pure; proposer, committer and replay ask the same.
+start gets it. Searches are bounded by counts. Pure; proposer and committer ask the same rules.
 """
 
 from collections.abc import Iterator
