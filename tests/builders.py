@@ -19,7 +19,7 @@ GIB = 2**30
 
 
 def role(name: str = "worker", replicas: int = 1, gpus: int = 1, gpu_milli: int = 0, **more: Any) -> Role:
-    named = ("gpu_memory_bytes", "mig_profile", "devices", "numa_policy", *FURTHER)
+    named = ("gpu_memory_bytes", "mig_profile", "gpu_parts", "devices", "numa_policy", *FURTHER)
     further = {name: more.pop(name) for name in named if name in more}
     asked = Resources(
         cpu_milli=more.pop("cpu_milli", 1000),

@@ -34,6 +34,7 @@ from tessera_schemas.work.pod_template import Volume as Volume
 from tessera_schemas.work.pod_template import at_most_at_once
 
 REPLICAS_MAX = 2048
+GPU_PARTS_MAX = 64
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 GpuModel = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
@@ -41,7 +42,7 @@ GpuModel = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]
 
 class Resources(CountedResources):
     """
-    Resources of one pod. Whole GPUs, a share of one GPU, or a MIG instance: one of them.
+    Resources of one pod. Whole GPUs, a share of one GPU, or MIG instances of one profile: one of them.
 
     CPU and memory that nobody says are filled in by admission: the pod's share of a node, by its GPUs.
     """
@@ -71,9 +72,13 @@ class Resources(CountedResources):
     ] = 0
     mig_profile: Annotated[
         str,
-        Field(description="MIG profile of the one instance that the pod gets"),
+        Field(description="MIG profile of each instance that the pod gets"),
         StringConstraints(pattern=r"^([1-9]g\.[0-9]{1,3}gb)?$"),
     ] = ""
+    gpu_parts: Annotated[
+        Positive,
+        Field(le=GPU_PARTS_MAX, description="MIG instances of each pod, of one GPU or of several of its node"),
+    ] = later(1)
     devices: Annotated[
         dict[LabelKey, Positive],
         Field(max_length=16, description="Further devices, by the node's name for them, such as rdma/hca"),
@@ -133,6 +138,8 @@ class Resources(CountedResources):
             raise ValueError("ask for one of: whole GPUs (gpus), a share of one (gpu_milli), an instance (mig_profile)")
         if self.gpu_memory_bytes and not (self.gpus or self.gpu_milli):
             raise ValueError("gpu_memory_bytes: goes with gpus or gpu_milli; a MIG profile says its memory itself")
+        if self.gpu_parts > 1 and not self.mig_profile:
+            raise ValueError("gpu_parts: goes with mig_profile")
         if self.gpu_resource and not (self.gpus or self.gpu_milli):
             raise ValueError("gpu_resource: goes with gpus or gpu_milli")
         return self
@@ -168,12 +175,13 @@ class Resources(CountedResources):
     @property
     def extended(self) -> dict[str, int]:
         """Devices that are neither whole GPU nor share, by the node's name for them."""
-        return self.devices | ({mig.resource_of(self.mig_profile): 1} if self.mig_profile else {})
+        return self.devices | ({mig.resource_of(self.mig_profile): self.gpu_parts} if self.mig_profile else {})
 
     @property
     def total_gpu_milli(self) -> int:
         """GPU of one pod that counts against quotas and limits, in thousandths; without its claims."""
-        return self.gpus * GPU_MILLI + self.gpu_milli + mig.PROFILES.get(self.mig_profile, 0)
+        part = self.gpu_milli + mig.PROFILES.get(self.mig_profile, 0)
+        return self.gpus * GPU_MILLI + self.gpu_parts * part
 
 
 class Role(Strict):

@@ -41,6 +41,7 @@ LIES: tuple[dict[str, Any], ...] = (
     {"spread": "rack"},
     {"devices": {"rdma/hca": 1}},
     {"gpus": 0, "mig_profile": "3g.20gb"},
+    {"gpus": 0, "mig_profile": "3g.20gb", "gpu_parts": 2},
 )
 """How the pods of a job lie, and what they have besides GPUs."""
 

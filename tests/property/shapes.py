@@ -99,6 +99,7 @@ def zoned(draw: st.DrawFn, clusters: st.SearchStrategy[list[Node]]) -> list[Node
 def needs(draw: st.DrawFn) -> Need:
     gpus = draw(st.sampled_from((0, 0, 0, 1, 2, 4)))
     gpu_milli = 0 if gpus else draw(st.sampled_from((0, 0, 100, 500, 999)))
+    mig_profile = "" if gpus or gpu_milli else draw(st.sampled_from(("", *PROFILES)))
     return Need(
         cpu_milli=draw(st.integers(1, 4)) * 1000,
         memory_bytes=draw(st.integers(1, 4)),
@@ -109,8 +110,9 @@ def needs(draw: st.DrawFn) -> Need:
         tolerations=(("own", "", ""),) if draw(st.booleans()) else (),
         affinity=draw(st.sampled_from(AFFINITIES)) if draw(st.integers(0, 4)) == 0 else (),
         gpu_memory_bytes=draw(st.sampled_from((0, 0, 20, 60))) if gpus or gpu_milli else 0,
-        mig_profile="" if gpus or gpu_milli else draw(st.sampled_from(("", *PROFILES))),
+        mig_profile=mig_profile,
         devices=(("rdma/hca", draw(st.integers(1, 2))),) if draw(st.integers(0, 4)) == 0 else (),
+        gpu_parts=draw(st.sampled_from((1, 1, 2, 3))) if mig_profile else 1,
     )
 
 
@@ -164,6 +166,7 @@ def small_needs(draw: st.DrawFn) -> Need:
         gpu_memory_bytes=60 if kind == "whole" and draw(st.integers(0, 5)) == 5 else 0,
         mig_profile=draw(st.sampled_from(PROFILES)) if kind == "cut" else "",
         devices=(("rdma/hca", 1),) if draw(st.integers(0, 5)) == 5 else (),
+        gpu_parts=draw(st.sampled_from((1, 1, 2, 3))) if kind == "cut" else 1,
     )
 
 
@@ -180,7 +183,7 @@ def beside_all(need: Need, host: RoleNeed, made: list[RoleNeed]) -> Need:
     using = [o.need for o in made if (o is host or o.beside == host.name) and o.need.total_gpu_milli]
     if not using or all(each.gpus for each in (need, *using)):
         return need
-    return replace(need, gpus=0, gpu_milli=0, gpu_memory_bytes=0, mig_profile="")
+    return replace(need, gpus=0, gpu_milli=0, gpu_memory_bytes=0, mig_profile="", gpu_parts=1)
 
 
 @st.composite

@@ -114,8 +114,8 @@ def check_allocations(before: State, after_stored: bytes) -> None:
             assert min(node.cpu_free, node.memory_free, node.pods_free, *node.gpu_free, 0) >= 0
             assert not place.devices or place.mig or len(node.gpu_others) == count_others(node)
             assert min(free for _, free in node.devices_free) >= 0
-            start, size = place.mig or (0, 0)
-            assert all(node.mig_taken[device][start : start + size] == (1,) * size for device in place.devices if size)
+            size = place.mig[1] if place.mig else 0
+            assert all(node.mig_taken[device][at : at + size] == (1,) * size for device, at in place.instances)
         assert not list(broken(run.roles, record.placements, dict(trial.nodes.items())))
 
 

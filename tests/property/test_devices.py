@@ -34,6 +34,7 @@ def asked(need: Need) -> Resources:
         gpus=need.gpus,
         gpu_milli=need.gpu_milli,
         mig_profile=need.mig_profile,
+        gpu_parts=need.gpu_parts,
         devices=dict(need.devices),
     )
 

@@ -20,9 +20,10 @@ def used_by(placements: list[tuple[Placement, RoleNeed]], node: Node) -> Node:
     gpu, cut = list(node.gpu_free), [list(taken) for taken in node.mig_taken]
     here = [(placement, role.need) for placement, role in placements if placement.node == node.name]
     for placement, _ in here:
-        for device in placement.devices:
+        starts = placement.mig_starts or (placement.mig or (0,))[:1] * len(placement.devices)
+        for device, start in zip(placement.devices, starts, strict=True):
             gpu[device] -= placement.gpu_milli
-            for at in range(placement.mig[0], sum(placement.mig)) if placement.mig else ():
+            for at in range(start, start + placement.mig[1]) if placement.mig else ():
                 cut[device][at] += 1
     fields = {name: getattr(node, name) for name in Node.__dataclass_fields__}
     left = {
@@ -90,13 +91,18 @@ def test_every_pod_gets_the_devices_it_asked_for_on_a_node_that_suits_it(
     for placement, role in pairs(gang, verdict):
         need, node = role.need, named[placement.node]
         assert never_fits(need, node) is None
-        shared = bool(need.gpu_milli or need.mig_profile)
-        assert len(set(placement.devices)) == len(placement.devices) == (need.gpus or shared)
+        parts = need.gpu_parts if need.gpu_milli or need.mig_profile else 0
+        assert len(placement.devices) == (need.gpus or parts)
+        assert need.mig_profile or len(set(placement.devices)) == len(placement.devices)
         milli = WHOLE_GPU if need.gpus else need.gpu_milli
         if need.mig_profile:
             profile = GEOMETRIES[node.mig_geometry].profiles[need.mig_profile]
             milli = profile.size * 125
             assert placement.mig in [(start, profile.size) for start in profile.starts]
+            assert {*placement.mig_starts} <= {*profile.starts}
+            assert len(placement.mig_starts) == (parts if parts > 1 else 0)
+            assert len(set(placement.instances)) == parts
+            assert placement.instances[0][1] == placement.mig[0]
         assert placement.gpu_milli == milli
         assert need.mig_profile or placement.mig is None
         assert all(0 <= device < node.gpus for device in placement.devices)

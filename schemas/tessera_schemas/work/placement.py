@@ -45,7 +45,8 @@ class Placement:
     `drawn` are the devices of its claims; `devices` and `gpu_milli` are empty then.
 
     `mig` is the place of a MIG instance inside its device: the first memory slice and how many. Then `gpu_milli` is
-    what these slices are of the device.
+    what these slices are of the device. Of a pod with several instances `devices` has the device of each, and
+    `mig_starts` the first memory slice of each; `mig` is the place of the first one.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -57,6 +58,14 @@ class Placement:
     gpu_milli: int = 0
     mig: tuple[int, int] | None = None
     drawn: tuple[DrawnDevice, ...] = field(default=(), metadata={"later": True})  # as of `domain.storing.later`
+    mig_starts: tuple[int, ...] = field(default=(), metadata={"later": True})
+
+    @property
+    def instances(self) -> tuple[tuple[int, int], ...]:
+        """Device and first memory slice of each MIG instance."""
+        if self.mig is None:
+            return ()
+        return tuple(zip(self.devices, self.mig_starts or (self.mig[0],), strict=False))
 
 
 PASSED_MAX = 4

@@ -68,6 +68,11 @@ GIVEN = {
         None,
     ),
     "an instance": (pod(MIG, placed((0,), 125, (0, 1)), mig_profile="1g.10gb"), {"nvidia.com/mig-1g.10gb": "1"}, None),
+    "several instances": (
+        pod(MIG, placed((0, 0), 125, (0, 1)), mig_profile="1g.10gb", gpu_parts=2),
+        {"nvidia.com/mig-1g.10gb": "2"},
+        None,
+    ),
     "nothing": (pod(VISIBLE, placed((), 0)), {}, "void"),
     "further devices beside a share": (
         pod(VISIBLE, placed((1,), 250), gpu_milli=250, devices={"rdma/hca": 2}),

@@ -216,10 +216,12 @@ def test_of_requeue_and_no_requeue_the_last_one_counts(options: tuple[str, ...],
     ("text", "profile", "models"),
     [("gpu:3g.40gb:1", "3g.40gb", ()), ("gpu:1g.10gb:1", "1g.10gb", ()), ("gpu:a100_3g.20gb:1", "3g.20gb", ("a100",))],
 )
-def test_a_type_that_is_an_instance_asks_for_one(text: str, profile: str, models: tuple[str, ...]) -> None:
+def test_a_type_that_is_an_instance_asks_for_as_many_as_it_says(
+    text: str, profile: str, models: tuple[str, ...]
+) -> None:
     role = job(f"--gres={text}").roles[0]
     assert (role.resources.mig_profile, role.resources.gpus, role.gpu_models) == (profile, 0, models)
-    assert "2 instances of" in wrong(f"--gres={text[:-1]}2")
+    assert [job(f"--gres={text[:-1]}{n}").roles[0].resources.gpu_parts for n in (1, 3)] == [1, 3]
 
 
 def test_a_job_without_gpus_has_one_cpu_unless_it_says_more() -> None:

@@ -1,5 +1,6 @@
 """MIG instances begin only where their profile may: where they go, and what a badly cut GPU cannot hold any more."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from tessera.domain.devices.resources import Node
 from tessera.domain.work.evidence import FitFailure
+from tessera.engine.placement.faults import placement_faults
 from tessera.engine.placement.fits import count_bundles, fits, kind_of, placed_on
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import inadmissible
@@ -185,3 +187,51 @@ def test_a_gang_of_all_existing_instances_is_not_too_large() -> None:
     assert inadmissible(seven, [cut(geometry="80gb")]) is None
     assert inadmissible(seven, [cut(geometry="80gb", mig_instances={"1g.10gb": 7})]) is None
     assert inadmissible(roles((8, need(mig_profile="1g.10gb"))), [cut(geometry="80gb")]) is not None
+
+
+# -- pods of several instances ------------------------------------------------------------------------------------
+
+
+def test_a_pod_of_several_instances_has_each_at_a_place_of_its_own_and_gives_all_back() -> None:
+    before, three = made(), need(mig_profile="1g.5gb", gpu_parts=3)
+    placement = placed_on(before, three, 0, "worker")
+    assert (placement.gpu_milli, len(placement.devices), len(set(placement.instances))) == (125, 3, 3)
+    after = before.taking(three, placement, 1)
+    assert count_bundles(kind_of((need(mig_profile="1g.5gb"),)), after) == 4
+    assert [count_bundles(kind_of((three,)), at) for at in (before, after)] == [2, 1]
+    assert after.taking(three, placement, -1) == before
+    assert three.total_gpu_milli == 375
+
+
+def test_instances_of_one_pod_are_of_several_gpus_where_one_has_too_few() -> None:
+    placement = placed_on(cut(gpus=2), need(mig_profile="3g.20gb", gpu_parts=3), 0, "worker")
+    assert sorted(placement.devices) in ([0, 0, 1], [0, 1, 1])
+
+
+def test_a_refusal_of_several_instances_says_how_many_a_node_has() -> None:
+    two = cluster(made(), replace(made(), name="b"))
+    reason = place_gang(roles((1, need(mig_profile="3g.20gb", gpu_parts=3))), two)
+    assert isinstance(reason, Reason)
+    assert (reason.numbers["instances_wanted"], reason.numbers["most_instances_free_on_a_node"]) == (3, 2)
+    never = inadmissible(roles((1, need(mig_profile="3g.20gb", gpu_parts=3))), two.values())
+    assert never is not None
+    assert "2 instances of 3g.20gb" in never.detail
+
+
+@pytest.mark.parametrize(
+    ("starts", "devices"),
+    [((0, 0), (1, 1)), ((0,), (1,)), ((0, 4, 4), (1, 1, 1)), ((0, 2), (1, 1)), ((), (1, 1))],
+    ids=["twice one", "too few", "too many", "no position", "no starts"],
+)
+def test_placements_that_are_not_the_instances_of_the_pod_are_faults(
+    starts: tuple[int, ...], devices: tuple[int, ...]
+) -> None:
+    wanted, there = roles((1, need(mig_profile="3g.20gb", gpu_parts=2))), made()
+    right = renamed(placed_on(there, wanted[0].need, 0, "role-0"))
+    assert list(placement_faults(wanted, (right,), cluster(there))) == []
+    wrong = replace(right, mig_starts=starts, devices=devices)
+    assert list(placement_faults(wanted, (wrong,), cluster(there))) != []
+
+
+def renamed(placement: Placement) -> Placement:
+    return replace(placement, role="role-0")

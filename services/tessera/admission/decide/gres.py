@@ -54,7 +54,7 @@ def _filled(role: Role, known: dict[str, GresClass], notes: dict[str, None]) -> 
         notes[f"{role.name}: {name}:{count} is {count} of class {known[name].device_class}, by gres"] = None
     if not any(map(_is_gpu, found)):
         return role.model_copy(update={"resources": asked.model_copy(update=changes)})
-    changes |= {"gpus": 0, "gpu_milli": 0, "mig_profile": "", "gpu_memory_bytes": 0}
+    changes |= {"gpus": 0, "gpu_milli": 0, "mig_profile": "", "gpu_parts": 1, "gpu_memory_bytes": 0}
     return role.model_copy(update={"resources": asked.model_copy(update=changes), "gpu_models": ()})
 
 

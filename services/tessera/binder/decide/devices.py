@@ -62,7 +62,7 @@ def given(asked: Resources, placement: Placement, node: Node | None) -> Given:
 def at_bind(placement: Placement, node: Node | None, now: datetime) -> dict[str, str]:
     """The slots, and what the node's plugin reads. Raises NoDevice."""
     ours = {
-        DEVICES_ANNOTATION: ",".join(str(device) for device in placement.devices),
+        DEVICES_ANNOTATION: ",".join(str(device) for device in dict.fromkeys(placement.devices)),
         GPU_MILLI_ANNOTATION: str(placement.gpu_milli),
     }
     if node is None or node.device_profile != "hami" or not placement.devices:
@@ -101,7 +101,7 @@ def _hami(asked: Resources, placement: Placement, node: Node) -> Given:
 
 
 def _instance(asked: Resources, placement: Placement, node: Node) -> Given:
-    """Request a MIG instance by the name of its profile; the plugin picks one, since all of one profile are alike."""
+    """Request MIG instances by the name of their profile; the plugin picks them, since all of one profile are alike."""
     if asked.mig_profile not in dict(node.mig_instances):
         raise NoDevice(placement, f"nobody made instances of {asked.mig_profile} on it")
     return Given()

@@ -42,7 +42,7 @@ class Need:
     its gang no two are on one device. `claims` are on devices that drivers publish (DRA). `gpu_resource` names the
     resource of which its GPUs are, "" where the job does not. `shared_cpus`: no kubelet gives its CPUs to it alone.
     `single_numa`: it goes to nodes alone whose kubelet keeps a pod within one NUMA zone.
-    `isolation` is the least that keeps its GPUs from others.
+    `isolation` is the least that keeps its GPUs from others. `gpu_parts` is how many MIG instances a pod takes.
     """
 
     cpu_milli: int
@@ -64,6 +64,7 @@ class Need:
     shared_cpus: bool = later(False)
     single_numa: bool = later(False)
     isolation: str = later("none")
+    gpu_parts: int = later(1)
 
     def by_the_piece(self, gpu_resource: str) -> list[tuple[str, int]]:
         """
@@ -77,9 +78,10 @@ class Need:
 
     @property
     def total_gpu_milli(self) -> int:
-        """Thousandths of a GPU that one pod takes: whole GPUs, its share, its MIG instance and its claims together."""
+        """Thousandths of a GPU that one pod takes: whole GPUs, its share, its MIG instances and its claims together."""
         claimed = sum(claim.gpu_milli for claim in self.claims) if self.claims else 0
-        return self.gpus * WHOLE_GPU + self.gpu_milli + PROFILES.get(self.mig_profile, 0) + claimed
+        part = self.gpu_milli + PROFILES.get(self.mig_profile, 0)
+        return self.gpus * WHOLE_GPU + self.gpu_parts * part + claimed
 
     @property
     def device_names(self) -> tuple[str, ...]:
@@ -163,6 +165,7 @@ def role_need(role: Role, as_made: bool = False, zones: bool = True) -> RoleNeed
             shared_cpus=zones and role.shares_cpus,
             single_numa=bool(asked.numa_policy),
             isolation=asked.isolation,
+            gpu_parts=asked.gpu_parts,
         ),
         (topology.level, *topology.wider) if topology else (),
         bool(topology and topology.required),
@@ -391,9 +394,7 @@ class Node:
             pods_free=self.pods_free - sign,
             gpu_free=tuple(gpu),
             devices_free=self._devices_after(need, sign) if need.devices else self.devices_free,
-            mig_taken=self.mig_taken
-            if placement.mig is None
-            else self._slices_after(placement.devices, placement.mig, sign),
+            mig_taken=self.mig_taken if placement.mig is None else self._slices_after(placement, sign),
             gpu_others=theirs,
             gpu_beyond=beyond,
             drawn=self._drawn_after(placement, sign) if placement.drawn else self.drawn,
@@ -480,10 +481,10 @@ class Node:
         asked = dict(need.devices)
         return tuple((name, free - sign * asked.get(name, 0)) for name, free in self.devices_free)
 
-    def _slices_after(self, devices: tuple[int, ...], mig: tuple[int, int], sign: int) -> tuple[tuple[int, ...], ...]:
-        start, size = mig
+    def _slices_after(self, placement: Placement, sign: int) -> tuple[tuple[int, ...], ...]:
+        size = 0 if placement.mig is None else placement.mig[1]
         taken = list(self.mig_taken)
-        for device in devices:
+        for device, start in placement.instances:
             if device < len(taken):
                 held = enumerate(taken[device])
                 taken[device] = tuple(n + sign * (start <= at < start + size) for at, n in held)

@@ -57,8 +57,9 @@ def _device_faults(need: Need, node: Node, placement: Placement) -> Iterator[str
     if (claims or placement.drawn) and not _answer_claims(claims, node, placement):
         yield f"{at}: its claims cannot have {[device.id for device in placement.drawn]}"
     if need.mig_profile:
-        if not _is_free_instance(need, node, placement):
-            yield f"{at}: devices {list(placement.devices)} have no free {need.mig_profile} at {placement.mig}"
+        if not _are_free_instances(need, node, placement):
+            where = placement.mig_starts or placement.mig
+            yield f"{at}: devices {list(placement.devices)} have no {need.gpu_parts} free {need.mig_profile} at {where}"
         return
     devices = placement.devices
     # GPUs of a driver are drawn, and have been judged by then.
@@ -85,12 +86,16 @@ def _answer_claims(claims: tuple[ClaimNeed, ...], node: Node, placement: Placeme
     return is_answer(free, claims, tuple(drawn))
 
 
-def _is_free_instance(need: Need, node: Node, placement: Placement) -> bool:
-    """Whether the placement is one instance of the profile at a position that it may have and nobody has."""
+def _are_free_instances(need: Need, node: Node, placement: Placement) -> bool:
+    """Whether the placement is all instances of the pod, each at a position that it may have and nobody has."""
     geometry = GEOMETRIES.get(node.mig_geometry)
     profile = geometry.profiles.get(need.mig_profile) if geometry else None
-    if geometry is None or profile is None or placement.mig is None or len(placement.devices) != 1:
+    if geometry is None or profile is None or placement.mig is None or len(placement.devices) != need.gpu_parts:
         return False
-    (start, size), slot = placement.mig, placement.devices[0]
+    (start, size), instances = placement.mig, placement.instances
+    if len(placement.mig_starts) != (need.gpu_parts if need.gpu_parts > 1 else 0) or instances[0][1] != start:
+        return False
     milli = size * geometry.milli_per_slice
-    return size == profile.size and placement.gpu_milli == milli and is_position(need, node, slot, start)
+    is_each_once = len(set(instances)) == need.gpu_parts  # no two positions of one profile overlap
+    of_size = is_each_once and size == profile.size and placement.gpu_milli == milli
+    return of_size and all(is_position(need, node, slot, start) for slot, start in instances)

@@ -3,7 +3,8 @@ Whether one pod, or the pods of a bundle, fit one node: written once, asked by e
 
 The tests run in a fixed order, and the first that fails is the verdict; numbers about all nodes come from counting
 verdicts. Whole GPUs need devices of which nothing is taken; a share needs one device with that much left; a MIG
-instance needs a position inside one device. How pods are placed relative to each other is asked in `topology`.
+instance needs a position inside one device, and a pod of several one for each. How pods are placed relative to each
+other is asked in `topology`.
 """
 
 from collections import Counter
@@ -19,7 +20,7 @@ from tessera.engine.claims.drawing import as_of_one_pod, draw, free_devices, nam
 from tessera.engine.claims.extended import claims_on, devices_free, draw_bundle, never_gpus, sets_of
 from tessera.engine.claims.numa_zones import count_in_zones
 from tessera.engine.claims.shortages import Shortage
-from tessera.engine.placement.mig import free_positions, has_profile, position
+from tessera.engine.placement.mig import free_positions, has_profile, place_instances
 from tessera_schemas.cluster.devices import ISOLATIONS, NAMES_ITS_CARDS, OF_REPLICAS, isolates, isolation_of, serves
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.cluster.resource_kinds import is_device
@@ -160,7 +161,7 @@ def _find_shortage(need: Need, node: Node) -> FitFailure | None:
         return FitFailure.GPU
     if need.gpu_milli and (not node.gpu_free or max(node.gpu_free) < need.gpu_milli):
         return FitFailure.GPU
-    if need.mig_profile and not free_positions(need, node):
+    if need.mig_profile and free_positions(need, node) < need.gpu_parts:
         return FitFailure.GPU
     if need.devices and _sets_of_devices(need, node) < 1:
         return FitFailure.DEVICES
@@ -196,8 +197,8 @@ def placed_on(
         claims = claims_on(need, node) if need.claims or node.offer is not None else ()
         drawn = _named(claims, node) if claims else ()
     if need.mig_profile:
-        slot, start, size, milli = position(need, node)
-        return Placement(rank, role, node.name, (slot,), milli, (start, size), drawn)
+        placed = place_instances(node, need, rank, role)
+        return replace(placed, drawn=drawn) if drawn else placed
     if need.gpus and node.device_profile != "dra":
         free = [slot for slot, left in enumerate(node.gpu_free) if left == WHOLE_GPU]
         return Placement(rank, role, node.name, tuple(free[: need.gpus]), WHOLE_GPU, drawn=drawn)
@@ -301,7 +302,7 @@ def count_bundles(kind: BundleKind, node: Node) -> int:
             sum(1 if need.apart else left // need.gpu_milli for left in node.gpu_free if left >= need.gpu_milli)
         )
     elif need.mig_profile:
-        counts.append(free_positions(need, node))
+        counts.append(free_positions(need, node) // need.gpu_parts)
     if need.cpu_milli:
         counts.append(cpu // need.cpu_milli)
     if need.memory_bytes:
@@ -349,4 +350,5 @@ def _sum(needs: tuple[Need, ...]) -> Need:
         apart=any(need.apart for need in needs),
         claims=as_of_one_pod(need.claims for need in needs),
         isolation=max((need.isolation for need in needs), key=ISOLATIONS.index),
+        gpu_parts=max(need.gpu_parts for need in needs),
     )

@@ -211,8 +211,12 @@ class Tally:
         """Free instances that somebody asks for can be had; slices that are nobody's are of a shape nobody wants."""
         geometry = GEOMETRIES[node.mig_geometry]
         milli = {name: shape.size * geometry.milli_per_slice for name, shape in geometry.profiles.items()}
-        wanted = {need.mig_profile: need for need in asked}
-        usable = sum(free_positions(need, node) * milli[profile] for profile, need in wanted.items())
+        # Of one profile the pod with the fewest instances can use the most of what is free.
+        wanted = {need.mig_profile: need for need in sorted(asked, key=lambda need: -need.gpu_parts)}
+        had = {
+            profile: free_positions(need, node) // need.gpu_parts * need.gpu_parts for profile, need in wanted.items()
+        }
+        usable = sum(count * milli[profile] for profile, count in had.items())
         theirs = sum(min(count, held_by_others(name, node)) * milli[name] for name, count in node.mig_instances)
         found[Stranded.NONE] += usable
         found[Stranded.OTHERS] += min(theirs, rest - usable)

@@ -185,6 +185,8 @@ def _largest(role: RoleNeed, numbers: dict[str, int]) -> str:
         return f"at most {numbers['pods_placed']} of its {numbers['pods']} pods fit into the empty pool"
     most = [(name, numbers[f"most_{number_name(name)}_free_on_a_node"]) for name, _ in role.need.devices]
     further = [f", {count if is_device(name) else format_memory(count)} of {name}" for name, count in most]
+    if (instances := numbers.get("most_instances_free_on_a_node")) is not None:
+        further.insert(0, f", {_count(str(instances), 'instance')} of {role.need.mig_profile}")
     gpus, cpus = _count(str(numbers["largest_gpus"]), "GPU"), _count(format_milli(numbers["largest_cpu_milli"]), "CPU")
     memory = format_memory(numbers["largest_memory_bytes"])
     return f"the largest suitable node has {gpus}{''.join(further)}, {cpus} and {memory} of memory"

@@ -15,6 +15,9 @@ from tessera.domain.devices.instances import layout
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera_schemas.cluster.labels import MIG_RESOURCE_PREFIX
 from tessera_schemas.cluster.mig import GEOMETRIES, Geometry, Profile
+from tessera_schemas.work.placement import Placement
+
+NO_NEED = Need(0, 0)
 
 
 def has_profile(need: Need, node: Node) -> bool:
@@ -40,9 +43,28 @@ def most_free_slices(node: Node) -> int:
     return max((taken.count(0) for taken in node.mig_taken), default=0)
 
 
-def position(need: Need, node: Node) -> tuple[int, int, int, int]:
+def place_instances(node: Node, need: Need, rank: int, role: str) -> Placement:
     """
-    (slot, start, size, thousandths of the device) for an instance that the node has room for.
+    Placement of the pod of `rank` on a node that has room for its instances, chosen one after the other.
+
+    However they are chosen, as many further pods fit: no two positions of one profile overlap.
+    """
+    geometry = GEOMETRIES[node.mig_geometry]
+    size = geometry.profiles[need.mig_profile].size
+    milli, found, left = size * geometry.milli_per_slice, list[tuple[int, int]](), node
+    for _ in range(need.gpu_parts - 1):
+        slot, start = _cheapest(need, left)
+        found.append((slot, start))
+        left = left.taking(NO_NEED, Placement(rank, role, node.name, (slot,), milli, (start, size)), 1)
+    found = sorted([*found, _cheapest(need, left)])
+    starts = tuple(start for _, start in found)
+    slots, more = tuple(slot for slot, _ in found), starts if len(found) > 1 else ()
+    return Placement(rank, role, node.name, slots, milli, (starts[0], size), mig_starts=more)
+
+
+def _cheapest(need: Need, node: Node) -> tuple[int, int]:
+    """
+    Slot and start for one instance that the node has room for.
 
     The tie rule, in order: fewest slices in positions lost to others, fewest free slices, lowest slot, lowest start.
     """
@@ -57,8 +79,7 @@ def position(need: Need, node: Node) -> tuple[int, int, int, int]:
         after = [n + (start <= at < start + size) for at, n in enumerate(taken)]
         return _usable(geometry, taken) - _usable(geometry, after), taken.count(0), slot, start
 
-    slot, start = min(_positions(need, node), key=cost)
-    return slot, start, size, size * geometry.milli_per_slice
+    return min(_positions(need, node), key=cost)
 
 
 def held_by_others(profile: str, node: Node) -> int:

@@ -224,6 +224,9 @@ def _nearest(need: Need, table: NodeTable, rows: Ints) -> Numbers:
         numbers["gpus_cut_so_that_none_fits"] = sum(_fragmented(need, node) for node in nodes)
         made = sum(dict(node.mig_instances).get(need.mig_profile, 0) for node in nodes)
         numbers |= {"instances_made": made} if made else {}
+        if need.gpu_parts > 1:
+            most = max((free_positions(need, node) for node in nodes), default=0)
+            numbers |= {"instances_wanted": need.gpu_parts, "most_instances_free_on_a_node": most}
     for name, count in need.devices:
         short = number_name(name)
         numbers |= {f"{short}_wanted": count, f"most_{short}_free_on_a_node": _most(table.devices_free(name)[rows])}

@@ -22,7 +22,7 @@ from tessera.engine.placement.gpu_models import on_each_model
 from tessera.engine.preemption.candidates import ELASTIC, Candidate, find_candidates, lost_ms
 from tessera.engine.preemption.rules import is_its_own, not_allowed, outranked
 from tessera.engine.preemption.victim_search import FoundVictims, Search, VictimsKey
-from tessera.engine.queueing.allocation_size import drawn_bytes
+from tessera.engine.queueing.allocation_size import drawn_bytes, slot_bytes
 from tessera.engine.queueing.ordering import stuck_heads
 from tessera.engine.queueing.own_place import without_own_place
 from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason, would_borrow
@@ -41,7 +41,9 @@ PLAN_BYTES_MAX = 96 * 1024  # it stands in the ledger message twice: as what was
 
 def plan_bytes(places: Iterable[Placement]) -> int:
     """Upper bound in bytes of these placements in a plan."""
-    return sum(80 + len(place.node) + len(place.role) + drawn_bytes(place.drawn) for place in places)
+    return sum(
+        80 + len(place.node) + len(place.role) + slot_bytes(place) + drawn_bytes(place.drawn) for place in places
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ ALLOCATION_BYTES_MAX = 384 * 1024  # so that it gets into a message beside the f
 _DRAWN_BYTES = 64  # a device of a claim, besides all names
 _SHARES_BYTES, _SHARE_BYTES = 16, 26  # its capacity, and that of each name: 19 digits at most
 _ADMIN_BYTES = 16
+_STARTS_BYTES = 16  # the name of the first slices of several instances
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,12 @@ def longest_of(placements: Iterable[Placement]) -> Longest:
     return Longest(max((len(place.node) for place in chosen), default=0), max(drawn, default=0))
 
 
+def slot_bytes(placement: Placement) -> int:
+    """Upper bound in bytes of the slots of a placement in a record, and of the first slices of its instances."""
+    more = _STARTS_BYTES + 3 * len(placement.mig_starts) if placement.mig_starts else 0
+    return 3 * len(placement.devices) + more
+
+
 def drawn_bytes(drawn: Iterable[DrawnDevice]) -> int:
     """Upper bound in bytes of these devices in a record."""
     return sum(
@@ -58,8 +65,9 @@ def most_bytes(state: State, job: Job, longest: Longest) -> int:
             64
             + len(role.name)
             + longest.node
-            + 3 * max(1, role.need.gpus)
+            + 3 * max(1, role.need.gpus, role.need.gpu_parts)
             + 12 * bool(role.need.mig_profile)
+            + (_STARTS_BYTES + 3 * role.need.gpu_parts) * (role.need.gpu_parts > 1)
             + _drawn_bytes(role.need, answered, longest.device)
         )
         for role in job.roles

@@ -15,7 +15,7 @@ from tessera.domain.work.starting import given_ms, start_timeout_ms
 from tessera.engine.placement.fits import closed
 from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.preemption.growth import may_have, one_more
-from tessera.engine.queueing.allocation_size import drawn_bytes
+from tessera.engine.queueing.allocation_size import drawn_bytes, slot_bytes
 from tessera.engine.queueing.readiness import spent_reason, startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.timeline import KINDS_MAX, Models, models_of
@@ -210,7 +210,7 @@ def _find_places(state: State, run: Run, capacity: FreeCapacity, book: QuotaBook
             # Taken at once, of quota as of room: the next run of this message must not be given the same.
             book.add(run.queue, run.flavor, amount)
             places.append(replace(found[0], rank=rank + len(places)))
-            size += PLACE_BYTES + len(role.name) + len(found[0].node) + 3 * len(found[0].devices)
+            size += PLACE_BYTES + len(role.name) + len(found[0].node) + slot_bytes(found[0])
             size += drawn_bytes(found[0].drawn)
             more = more.plus(amount)
     return places

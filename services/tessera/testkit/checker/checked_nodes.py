@@ -9,7 +9,7 @@ from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.cluster.mig import milli_at
 from tessera_schemas.config import Pool, Queue, Tenant
 from tessera_schemas.facts import NodeSeen
-from tessera_schemas.job import AffinityTerm, Role
+from tessera_schemas.job import AffinityTerm, Resources, Role
 from tessera_schemas.work.placement import Placement
 
 NO_NODE = NodeSeen(kind="node_seen", name="none", gone=True)
@@ -25,7 +25,8 @@ def amounts(gang: Iterable[Role], placements: Iterable[Placement]) -> HeldAmount
     total = HeldAmounts()
     for role, place in zip(gang, placements, strict=True):
         held = {"cpu_milli": role.cpu_milli, "memory_bytes": role.memory_bytes, "pods": 1}
-        held |= {"gpus": role.resources.gpus} | {f"gpu/{device}": place.gpu_milli for device in place.devices}
+        slots = Counter(place.devices)
+        held |= {"gpus": role.resources.gpus} | {f"gpu/{at}": n * place.gpu_milli for at, n in slots.items()}
         held |= {f"device/{name}": n for name, n in (role.resources.extended | role.named_amounts).items()}
         held |= drawn_amounts(place.drawn)
         total.update({(place.node, what): amount for what, amount in held.items()})
@@ -126,8 +127,8 @@ class CheckedNodes:
         GPUs of an `adopted` pod stands in it. `joined` are shared claims that a pod before it has.
         """
         node, asked = self.nodes.get(place.node, NO_NODE), role.resources
-        part = asked.gpu_milli or milli_at(node.mig_geometry, asked.mig_profile, place.mig)
-        count, milli = (asked.gpus, 1000) if asked.gpus else (1, part) if asked.kind else (0, 0)
+        part = asked.gpu_milli or _milli_of(asked, place, node)
+        count, milli = (asked.gpus, 1000) if asked.gpus else (asked.gpu_parts, part) if asked.kind else (0, 0)
         claims = self.devices.claims_on(role, node)
         driven = bool(asked.gpus) and node.device_profile == "dra" and len(claims) > len(asked.claims)
         slots = (0, 0, 0) if driven else (count, count, milli)
@@ -140,7 +141,7 @@ class CheckedNodes:
         wrong = {
             "the node is not ready": node.gone or not node.ready or node.trouble is not None,
             f"the node is in pool {node.pool}": queue is None or node.pool != queue.pool,
-            "wrong devices": (len(place.devices), len(set(place.devices)), place.gpu_milli) != slots,
+            "wrong devices": (len(place.devices), len(_apart(place)), place.gpu_milli) != slots,
             f"its GPUs are {of}": bool(asked.gpus or asked.gpu_milli) and not _may_use(role, node, of, adopted),
             f"the node has {node.gpu_model}": bool(role.gpu_models) and node.gpu_model not in role.gpu_models,
             "its GPUs have less memory": asked.gpu_memory_bytes * 1000 > node.gpu_memory_bytes * milli,
@@ -203,3 +204,18 @@ def _may_use(role: Role, node: NodeSeen, of: str, adopted: bool) -> bool:
     """Whether the role's pods run with GPUs `of` that resource, which the node offers."""
     said = role.resources.gpu_resource or (GPU_RESOURCE if adopted else "")
     return said == of if said else bool(role.gpu_models) or node.gpu_default
+
+
+def _milli_of(asked: Resources, place: Placement, node: NodeSeen) -> int:
+    """Thousandths of its GPU that each instance of the pod takes; -1 where one of them is at no legal position."""
+    starts = place.mig_starts or ((place.mig[0],) if place.mig else ())
+    size = place.mig[1] if place.mig else 0
+    if len(starts) != asked.gpu_parts or starts[:1] != (place.mig or ())[:1]:
+        return -1
+    found = {milli_at(node.mig_geometry, asked.mig_profile, (start, size)) for start in starts}
+    return found.pop() if len(found) == 1 else -1
+
+
+def _apart(place: Placement) -> set[object]:
+    """Devices of the placement, or its instances, each once: no two legal positions of one profile overlap."""
+    return set(zip(place.devices, place.mig_starts, strict=False)) if place.mig_starts else set(place.devices)

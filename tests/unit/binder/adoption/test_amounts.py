@@ -78,10 +78,12 @@ def test_gpus_and_further_devices_are_whole_numbers_and_none_of_a_kind_is_not_as
     assert refused({"containers": [container(**{"rdma/hca": "500m"})]}).code is Code.INVALID_FIELD
 
 
-def test_a_mig_instance_is_its_profile_and_there_is_one_at_most() -> None:
-    assert taken({"containers": [container(**{"nvidia.com/mig-1g.10gb": 1})]}).mig_profile == "1g.10gb"
-    for asked in ({"nvidia.com/mig-1g.10gb": 2}, {"nvidia.com/mig-1g.10gb": 1, "nvidia.com/mig-3g.40gb": 1}):
-        assert refused({"containers": [container(**asked)]}).code is Code.NOT_SUPPORTED_YET
+@pytest.mark.parametrize("count", [1, 3])
+def test_mig_instances_of_a_pod_are_so_many_of_one_profile(count: int) -> None:
+    found = taken({"containers": [container(**{"nvidia.com/mig-1g.10gb": count})]})
+    assert (found.mig_profile, found.gpu_parts) == ("1g.10gb", count)
+    reason = refused({"containers": [container(**{"nvidia.com/mig-1g.10gb": count, "nvidia.com/mig-3g.40gb": 1})]})
+    assert (reason.code, "1g.10gb as well" in reason.detail) == (Code.NOT_SUPPORTED_YET, True)
 
 
 def test_a_share_of_a_gpu_is_asked_for_by_annotation_with_its_memory() -> None:

@@ -183,9 +183,10 @@ def _put(wanted: Json, name: str, amount: Fraction, of_gpus: Container[str]) -> 
             return no(Code.NOT_SUPPORTED_YET, field, f"a pod has GPUs of one resource, and it asks for {other} as well")
         wanted |= {"gpus": count} | ({} if name == GPU_RESOURCE else {"gpu_resource": name})
     elif name.startswith(MIG_RESOURCE_PREFIX):
-        if count != 1 or "mig_profile" in wanted:
-            return no(Code.NOT_SUPPORTED_YET, field, "a pod has one instance at most", instances=count)
-        wanted["mig_profile"] = name.removeprefix(MIG_RESOURCE_PREFIX)
+        if "mig_profile" in wanted:
+            detail = f"a pod has instances of one profile, and it asks for {wanted['mig_profile']} as well"
+            return no(Code.NOT_SUPPORTED_YET, field, detail)
+        wanted |= {"mig_profile": name.removeprefix(MIG_RESOURCE_PREFIX)} | ({"gpu_parts": count} if count > 1 else {})
     elif is_device(name):
         wanted["devices"][name] = count
     elif name == NVIDIA_SHARED.resource:

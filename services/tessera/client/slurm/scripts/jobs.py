@@ -162,8 +162,7 @@ def _resources(options: ScriptOptions, shape: _Shape, against: Against) -> Json:
     instance, model = values.MIG.fullmatch(shape.model) if shape.gpus else None, shape.model
     if instance is not None:
         asked, model = asked | {"mig_profile": instance["profile"]}, instance["model"]
-        if shape.gpus > 1:
-            against.add("gpus", str(options.fail(f"{shape.gpus} instances of {shape.model}: a pod gets one")))
+        asked |= {"gpu_parts": shape.gpus} if shape.gpus > 1 else {}
     elif shape.gpus:
         asked |= {"gpus": shape.gpus}
     gres = against.tried("gres", lambda: _gres(options, shape), dict[str, int]())

@@ -228,7 +228,9 @@ class NodeTable:
         if need.gpu_milli:
             np.putmask(found, self.most < need.gpu_milli, 1)
         if need.mig_profile:
-            found[[row for row in self.suited_rows(kind).tolist() if not free_positions(need, self.at[row])]] = 1
+            found[
+                [row for row in self.suited_rows(kind).tolist() if free_positions(need, self.at[row]) < need.gpu_parts]
+            ] = 1
         # Asked last, of rows that lack nothing else of their own: a search costs more than a comparison of columns, and
         # rows whose nodes are in equal states cost one search together.
         if self.any_zoned:
@@ -283,7 +285,7 @@ class NodeTable:
             self._families.clear()
         whole = kind.whole
         family = self._families.setdefault(
-            (kind.never, len(kind.needs), whole.gpus, whole.gpu_milli, whole.mig_profile, whole.claims, kind.spares), []
+            (kind.never, len(kind.needs), _gpus_of(whole), whole.claims, kind.spares), []
         )
         spared = self._spared.setdefault(kind.never, {})
         if not family and (bare := _bare(kind)).whole != whole:
@@ -407,8 +409,14 @@ def is_lighter(kind: BundleKind, other: BundleKind) -> bool:
     return little and (not one.devices or one.devices == two.devices)
 
 
+def _gpus_of(need: Need) -> tuple[int, int, str, int]:
+    """What a pod asks for of the GPUs of its node, besides claims."""
+    return need.gpus, need.gpu_milli, need.mig_profile, need.gpu_parts
+
+
 def _bare(kind: BundleKind) -> BundleKind:
     """The kind without CPU, memory and devices: whatever suits and holds one of its family suits and holds it."""
-    whole = Need(0, 0, kind.whole.gpus, kind.whole.gpu_milli, mig_profile=kind.whole.mig_profile)
+    gpus, gpu_milli, mig_profile, gpu_parts = _gpus_of(kind.whole)
+    whole = Need(0, 0, gpus, gpu_milli, mig_profile=mig_profile, gpu_parts=gpu_parts)
     whole = replace(whole, claims=kind.whole.claims) if kind.whole.claims else whole
     return BundleKind(kind.needs, whole, kind.labels, kind.never, kind.devices, kind.spares)
