@@ -410,7 +410,7 @@ def is_lighter(kind: BundleKind, other: BundleKind) -> bool:
 
 
 def _gpus_of(need: Need) -> tuple[int, int, str, int]:
-    """What a pod asks for of the GPUs of its node, besides claims."""
+    """GPUs of its node for which a pod asks, besides claims."""
     return need.gpus, need.gpu_milli, need.mig_profile, need.gpu_parts
 
 
