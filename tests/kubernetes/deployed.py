@@ -71,15 +71,16 @@ def add_namespace(plane: ControlPlane, labels: Mapping[str, str] = RESTRICTED) -
     Kubectl(plane)("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": meta}))
 
 
-def deploy(plane: ControlPlane, tenants: Iterable[str] = (), layout: str = SEPARATE) -> Kubectl:
+def deploy(plane: ControlPlane, tenants: Iterable[str] = (), layout: str = SEPARATE, **more: Any) -> Kubectl:
     """
-    The accounts and rights of the services, and their Deployments, whose pods nothing schedules.
+    The accounts and rights of the services, and their Deployments, whose pods nothing schedules; `more` are values.
 
     The Jobs stay out: without kubelets that run anything they would be tried again and again.
     """
     kubectl = Kubectl(plane)
     add_namespace(plane)
-    wanted = [one for one in documents(rendered({"tenants": list(tenants), "layout": layout})) if one["kind"] != "Job"]
+    values = {"tenants": list(tenants), "layout": layout, **more}
+    wanted = [one for one in documents(rendered(values)) if one["kind"] != "Job"]
     kubectl("apply", "--namespace", NAMESPACE, "-f", "-", stdin=yaml.safe_dump_all(wanted))
     return kubectl
 
