@@ -42,8 +42,9 @@ def seen(state: State, ts: int) -> Told:
         slots = list(node.gpu_others)
         held = sum(held_here(told, node, run, slots) for run in sorted(state.runs.values(), key=lambda run: run.run_id))
         beyond = 0 if node.gpu_beyond is None else marked_beyond(state, node, len(slots))
-        told["others", ""] += (len(slots) - beyond) * WHOLE_GPU
-        kept = node.gpus * WHOLE_GPU - free - held - (len(slots) - beyond) * WHOLE_GPU
+        others = (len(slots) - beyond) * WHOLE_GPU + sum(milli for _, milli in node.gpu_parts(node.drawn_by_others))
+        told["others", ""] += others
+        kept = node.gpus * WHOLE_GPU - free - held - others
         backoff = state.backoffs.get(node.name)
         backed_off = backoff is not None and backoff.until_ts > ts
         if not node.ready or state.drains.get(node.name) is not None or backed_off:
@@ -62,6 +63,10 @@ def held_here(told: Told, node: Node, run: Run, slots: list[int]) -> int:
             if device >= node.gpus and node.gpu_beyond is not None and slots:
                 slots.pop(0)
                 milli = WHOLE_GPU
+            told[stage(run, place.rank), run.job_id] += milli
+            held += milli
+        drawn = [(each.id, each.capacity) for each in place.drawn if place.node == node.name and not each.admin]
+        for _, milli in node.gpu_parts(drawn):
             told[stage(run, place.rank), run.job_id] += milli
             held += milli
     return held
