@@ -154,7 +154,7 @@ async def test_a_device_of_another_scheduler_is_a_conflict_and_what_it_allocated
         against = await hands.reserve(run(), on_one, pod, ON)
     assert isinstance(against, Reason)
     assert against.code is Code.CLAIM_CONFLICT
-    assert "gpu-1 is claim lab/theirs's" in against.detail
+    assert "claim theirs has device gpu.example.com/node-a/gpu-1" in against.detail
     with_theirs = add_pod(shared, "late-1", {"name": "gpu", "resourceClaimName": "theirs"})
     refused = await hands.reserve(run(), PLACE, with_theirs, ON)
     assert isinstance(refused, Reason)

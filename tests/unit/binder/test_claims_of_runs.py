@@ -180,26 +180,32 @@ def say(world: World, condition: str) -> None:
     world.core.patch("resourceclaims", "lab", there["metadata"]["name"], {"status": {"devices": [told]}}, "status")
 
 
-async def check_conflict(world: World, device: str, why: str) -> None:
+async def check_conflict(world: World, device: str, why: str, namespace: str = "lab") -> None:
     """A job whose claim meets that of others, which has the device, is told why, and runs once they give it back."""
     others = protected(claim("others"))
+    others["metadata"]["namespace"] = namespace
     result = {"request": "one", "driver": "gpu.example.com", "pool": "node-a", "device": device}
     others["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [{"uid": "x"}]}
-    world.core.create("resourceclaims", "lab", others)
+    world.core.create("resourceclaims", namespace, others)
     fact = admitted("k1", with_claims())
     await world.commit(fact)
     await world.run(5)
     failed = world.said("bind_failed")[0]
     assert failed.reason.code is Code.CLAIM_CONFLICT
     assert failed.reason.detail.endswith(why)
-    world.core.patch("resourceclaims", "lab", "others", {"status": {"allocation": None}}, "status")
+    world.core.patch("resourceclaims", namespace, "others", {"status": {"allocation": None}}, "status")
     await world.run(30)
     assert world.job(fact.job_id).phase == "running"
 
 
 async def test_a_device_that_another_claim_has_is_a_fact_and_a_retry() -> None:
     async with world_of_devices() as world:
-        await check_conflict(world, "gpu-0", f"device {GPU} is claim lab/others's")
+        await check_conflict(world, "gpu-0", f"claim others has device {GPU}")
+
+
+async def test_a_tenant_does_not_learn_which_claim_of_another_namespace_has_a_device() -> None:
+    async with world_of_devices() as world:
+        await check_conflict(world, "gpu-0", f": a claim of another namespace has device {GPU}", namespace="secret")
 
 
 async def test_a_counter_that_another_claim_has_is_a_fact_and_a_retry() -> None:
@@ -212,7 +218,7 @@ async def test_a_counter_that_another_claim_has_is_a_fact_and_a_retry() -> None:
         newer = {"devices": [*spec["devices"], whole], "sharedCounters": counters}
         world.core.patch("resourceslices", "", world.core.list("resourceslices")[0][0].meta["name"], {"spec": newer})
         await world.run(3)
-        await check_conflict(world, "card", "ports of card is claim lab/others's")
+        await check_conflict(world, "card", "claim others has ports of card")
 
 
 async def test_a_claim_that_changed_under_the_write_is_read_again() -> None:

@@ -195,10 +195,10 @@ class PodClaims:
         for drawn in whole:
             for seen in self._published.holders(drawn.id):
                 if text(seen, "metadata", "uid") != uid and await self._still_holds(seen):
-                    return conflict(claim, f"device {drawn.id} is claim {_path(seen)}'s")
+                    return _held_by(claim, f"device {drawn.id}", seen)
         for what, seen in self._published.holders_beside(wanted.drawn, uid):
             if await self._still_holds(seen):
-                return conflict(claim, f"{what} is claim {_path(seen)}'s")
+                return _held_by(claim, what, seen)
         return None
 
     async def _still_holds(self, seen: Json) -> bool:
@@ -271,5 +271,9 @@ class PodClaims:
             return None
 
 
-def _path(claim: Json) -> str:
-    return f"{text(claim, 'metadata', 'namespace')}/{text(claim, 'metadata', 'name')}"
+def _held_by(claim: Json, what: str, holder: Json) -> Reason:
+    """Another claim has `what`; its name is told where its namespace is the claim's own, since tenants read it."""
+    namespace, name = text(holder, "metadata", "namespace"), text(holder, "metadata", "name")
+    log.info("claim_held_up", claim=text(claim, "metadata", "name"), what=what, holder=f"{namespace}/{name}")
+    is_own = namespace == text(claim, "metadata", "namespace")
+    return conflict(claim, f"{f'claim {name}' if is_own else 'a claim of another namespace'} has {what}")
