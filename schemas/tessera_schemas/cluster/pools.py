@@ -90,7 +90,7 @@ class Pool(Strict):
     ] = later(None)
 
     @model_validator(mode="after")
-    def _of_instances(self) -> Self:
+    def _offers_instances(self) -> Self:
         if self.mig_changes is not None and self.device_profile != "mig":
             raise ValueError("mig_changes: needs device_profile: mig")
         return self
