@@ -28,11 +28,20 @@ from tessera_local.free_port import LOOPBACK
 from tessera_local.platform import EVENTS_BYTES_MAX, Platform
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
-from tessera_schemas.cluster.labels import LEDGER_LABEL, MANAGED_BY_LABEL, RUN_LABEL, SCHEDULER_NAME, SHARD_LABEL
+from tessera_schemas.cluster.labels import (
+    LEDGER_LABEL,
+    MANAGED_BY_LABEL,
+    MIG_CONFIG_LABEL,
+    MIG_CONFIG_STATE_LABEL,
+    RUN_LABEL,
+    SCHEDULER_NAME,
+    SHARD_LABEL,
+)
+from tessera_schemas.cluster.pools import MigChanges, MigConfig, Pool
 from tessera_schemas.config import ConfigBody, Policy, Queue, Quota
 from tessera_schemas.facts import FactMessage, RunEnded
 from tests.chaos.skewed import write_skew
-from tests.e2e.live import TENANTS, Live, append, configuration, job
+from tests.e2e.live import TENANTS, Live, append, configuration, eventually, job
 from tests.e2e.prometheus import RULES, Prometheus, watching
 from tests.e2e.wire import wire_to
 
@@ -47,7 +56,16 @@ NODES = """
 - {name: east, count: 1, cpu: '96', memory: 768Gi, gpus: 8, gpu_model: H100, pool: east}
 - {name: north, count: 1, cpu: '96', memory: 768Gi, gpus: 8, gpu_model: H100, pool: north}
 - {name: west, count: 1, cpu: '96', memory: 768Gi, gpus: 8, gpu_model: H100, pool: west}
+- name: cut
+  cpu: '96'
+  memory: 768Gi
+  gpu_memory: 80Gi
+  device_profile: mig
+  mig: {3g.40gb: 2}
+  pool: cut
+  labels: {nvidia.com/mig.config: all-3g.40gb, nvidia.com/mig.config.state: success}
 """
+SMALL, LARGE = "all-1g.10gb", "all-3g.40gb"
 NEVER = 600.0
 FOR_EVER = {"tessera.io/simulate-seconds": str(NEVER)}
 LEDGER_BYTES_MAX = 2**31
@@ -57,9 +75,16 @@ ON_KUBERNETES = {"TesseraSlowBinds"}
 
 
 def four_pools() -> ConfigBody:
-    """A queue for each pool, silent nodes given up soon, and runs that use no GPU warned."""
-    queues = tuple(Queue(name=pool, pool=pool, quotas=(Quota(resource="gpu_milli", nominal=32_000),)) for pool in POOLS)
-    return configuration(queues=queues, policy=Policy(node_lost_seconds=2, idle="warn"))
+    """
+    A queue for each pool, silent nodes given up soon, and runs that use no GPU warned.
+
+    One pool more, `cut`, whose node may be cut anew.
+    """
+    quotas = (Quota(resource="gpu_milli", nominal=32_000),)
+    queues = tuple(Queue(name=pool, pool=pool, quotas=quotas) for pool in (*POOLS, "cut"))
+    configs = (MigConfig(name=LARGE, gives={"3g.40gb": 2}), MigConfig(name=SMALL, gives={"1g.10gb": 7}))
+    cut = Pool(name="cut", device_profile="mig", mig_changes=MigChanges(configs=configs, change_seconds=1))
+    return configuration(queues=queues, pools=(cut,), policy=Policy(node_lost_seconds=2, idle="warn"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -177,6 +202,21 @@ async def test_a_node_refuses_pods(live: Live, prometheus: Prometheus) -> None:
     for node in ("gpu-0", "gpu-1", "gpu-2", "gpu-3"):
         await order(live, fault="node_healed", node=node)
     await live.until_ended(done.job_id)
+
+
+async def test_a_mig_manager_takes_too_long_and_then_fails(live: Live, prometheus: Prometheus) -> None:
+    spec = job(gpus=0, queue="cut")
+    asked = spec.roles[0].resources.model_copy(update={"mig_profile": "1g.10gb"})
+    waits = await live.submit(
+        spec.model_copy(update={"roles": (spec.roles[0].model_copy(update={"resources": asked}),)})
+    )
+    await prometheus.until_rings("TesseraMigChangeLate")
+    await answer_change(live, SMALL, "failed")
+    await answer_change(live, LARGE, "success")  # taken back
+    await prometheus.until_rings("TesseraMigChangeFailed")
+    await prometheus.until_silent("TesseraMigChangeLate")
+    await live.clients["lab"].cancel(waits.job_id)
+    await live.until_ended(waits.job_id)
 
 
 async def test_a_run_loses_its_node_and_then_most_nodes_are_silent(live: Live, prometheus: Prometheus) -> None:
@@ -348,6 +388,26 @@ async def order(live: Live, **fault: object) -> None:
     headers, url = {"Authorization": f"Bearer {token}"}, f"{live.platform.cluster_url}/admin/faults"
     async with aiohttp.ClientSession(headers=headers) as http, http.post(url, json=fault) as answer:
         assert answer.status == 201, await answer.text()
+
+
+async def answer_change(live: Live, config: str, state: str) -> None:
+    """
+    Label the node as the binder and the mig-manager do, once it is to be cut to `config`.
+
+    In the simulated cluster the binder may not change nodes, as in a chart without `migChanges`.
+    """
+    await eventually(
+        lambda: (change := live.state.mig_changes.get("cut")) is not None and change.config == config,
+        f"the node is to be cut to {config}",
+    )
+    cluster = live.cluster()
+    try:
+        nodes, _version = await cluster.list("nodes")
+        (meta,) = [node["metadata"] for node in nodes if node["metadata"]["name"] == "cut"]
+        labels = {MIG_CONFIG_LABEL: config, MIG_CONFIG_STATE_LABEL: state}
+        await cluster.label_node("cut", meta["resourceVersion"], labels)
+    finally:
+        await cluster.close()
 
 
 def nodes_of(live: Live, *sent: Submitted) -> list[str]:

@@ -1,10 +1,13 @@
-"""Proposals to change the MIG geometry of idle nodes, for the pools of our partitions, one open for each pool."""
+"""
+Proposals to change the MIG geometry of idle nodes, for the pools of our partitions, one open for each pool; and the
+numbers of changes that an operator should look at.
+"""
 
 import structlog
 
 from tessera.domain.devices.mig_changes import changes_by_pool
 from tessera.domain.state import State
-from tessera.engine.defragmentation.mig_changes import next_change
+from tessera.engine.defragmentation.mig_changes import count_troubled, next_change
 from tessera.kernel.errors import Transient
 from tessera.kernel.ledger.timestamps import LedgerTime
 from tessera.kernel.messaging.facts import Facts
@@ -28,9 +31,13 @@ class MigProposals:
     async def propose(self) -> None:
         """Looks at the pools that allow changes again and again, for ever."""
         async for _ in rounds(self._members, self._ports.clock, LOOK_SECONDS):
-            for pool in sorted(changes_by_pool(self._state.tree.pools)):
-                if partition_of(pool) in self._members.partitions():
-                    await self._look(pool)
+            pools = sorted(changes_by_pool(self._state.tree.pools))
+            ours = [pool for pool in pools if partition_of(pool) in self._members.partitions()]
+            now = self._time.now(self._state.ts)
+            # Before anything waits: a pool that went to another replica is shown there.
+            self._ports.metrics.mig_changes({pool: count_troubled(self._state, pool, now) for pool in ours})
+            for pool in ours:
+                await self._look(pool)
 
     async def _look(self, pool: str) -> None:
         if self._open.get(pool, 0) > self._state.facts_upto:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tessera.engine.defragmentation.mig_changes import next_change
+from tessera.engine.defragmentation.mig_changes import count_troubled, next_change
 from tessera.engine.explain.explanation import explain
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules
@@ -207,3 +207,23 @@ def test_what_no_node_could_be_cut_to_is_refused(fields: dict[str, Any], wrong: 
     profile = fields.get("device_profile", "mig")
     with pytest.raises(ValidationError, match=wrong):
         Pool.model_validate({"name": "p", "device_profile": profile, "mig_changes": {"configs": configs}})
+
+
+def test_changes_that_take_too_long_and_nodes_left_alone_for_failed_ones_are_counted() -> None:
+    shard = Cut(cut("n1", LARGE))
+
+    def counted(ms: int = 0) -> tuple[int, int]:
+        return count_troubled(shard.state, "default", shard.ts + ms)
+
+    shard.begun(("small", "1g.10gb"))
+    begun = shard.state.mig_changes.get("n1").since_ts - shard.ts
+    assert counted(begun + 2 * CHANGE_MS) == (0, 0)
+    assert counted(begun + 2 * CHANGE_MS + 1) == (1, 0)
+    shard.seen(cut("n1", LARGE, asked=MIXED, state="failed"))
+    assert counted() == (0, 1)
+    shard.seen(cut("n1", LARGE))
+    rests = shard.state.mig_changes.get("n1").until_ts - shard.ts
+    assert counted(rests - 1) == (0, 1)
+    assert counted(rests) == (0, 0), "it may be changed again"
+    shard.allow(None)
+    assert counted() == (0, 0)

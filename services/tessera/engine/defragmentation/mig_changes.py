@@ -104,6 +104,23 @@ def usual_ms(state: State, pool: str, changes: MigChanges) -> int:
     return max(took, default=changes.change_seconds * 1000)
 
 
+def count_troubled(state: State, pool: str, ts: int) -> tuple[int, int]:
+    """
+    Number of a pool's nodes whose change is not over after twice its usual duration, and of those where one failed.
+
+    One that failed counts until its node may be changed again.
+    """
+    changes = changes_by_pool(state.tree.pools).get(pool)
+    if changes is None:
+        return 0, 0
+    nodes = state.nodes.found(name for name, _ in state.mig_changes.items())
+    there = [change for node in nodes if node.pool == pool and (change := state.mig_changes.get(node.name))]
+    # A change may well take somewhat longer than any before, by a reboot say; who is told too early stops listening.
+    latest_ms = 2 * usual_ms(state, pool, changes)
+    late = sum(not change.ended_ts and ts - change.since_ts > latest_ms for change in there)
+    return late, sum(change.times > 0 and change.until_ts > ts for change in there)
+
+
 def _refused(fact: MigChangeProposed, why: str) -> Reason:
     return Reason(code=Code.PLAN_DOES_NOT_FIT, field=f"nodes.{fact.node}", detail=f"not cut to {fact.config}: {why}")
 

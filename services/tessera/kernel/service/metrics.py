@@ -72,6 +72,7 @@ class Metrics:
         self._backed_off = Gauge(
             "tessera_nodes_backed_off", "Nodes on which pods do not start or last", ["pool"], registry=r
         )
+        self._mig_late, self._mig_failed = _mig_changes(r)
         self.sharing = Sharing(r)
         self.clock_skew = Gauge(
             "tessera_clock_skew_seconds", "How far our clock is ahead of the ledger's; below 0: behind", registry=r
@@ -139,6 +140,14 @@ class Metrics:
         for pool, count in pools.items():
             self._backed_off.labels(pool).set(count)
 
+    def mig_changes(self, pools: Mapping[str, tuple[int, int]]) -> None:
+        """Number of each pool's changes of MIG geometry that take too long, and of its nodes where one failed."""
+        self._mig_late.clear()
+        self._mig_failed.clear()
+        for pool, (late, failed) in pools.items():
+            self._mig_late.labels(pool).set(late)
+            self._mig_failed.labels(pool).set(failed)
+
     def left_of_pools(self, pools: Iterable[Slots]) -> None:
         """
         The labels are bounded by the configuration and by the largest node; a pool that went is not shown. Of classes
@@ -168,6 +177,14 @@ class Metrics:
 def _class_devices(r: CollectorRegistry) -> Gauge:
     told = "Devices that drivers publish on the nodes of a pool, by class: offered, of which taken and tainted"
     return Gauge("tessera_class_devices", told, ["pool", "device_class", "state"], registry=r)
+
+
+def _mig_changes(r: CollectorRegistry) -> tuple[Gauge, Gauge]:
+    late, failed = "Changes of MIG geometry that take too long", "Nodes left alone as a change of MIG geometry failed"
+    return (
+        Gauge("tessera_mig_changes_late", late, ["pool"], registry=r),
+        Gauge("tessera_mig_changes_failed", failed, ["pool"], registry=r),
+    )
 
 
 def _process(r: CollectorRegistry) -> None:
