@@ -12,6 +12,7 @@ import tessera.preemption.decide as preemption_decide
 import tessera.reclamation.reclaim.decide as reclaim_decide
 from tessera.domain.entities import Job
 from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
 from tessera.engine.preemption.plans import proposing
 from tessera.engine.queueing.ordering import stuck_heads
 from tessera.kernel.ledger.shard import Entry
@@ -26,6 +27,7 @@ from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
 from tessera.preemption.decide import preemption_heads, preemption_plan
 from tessera.reclamation.reclaim.decide import reclaim_plan, reclamation_heads
+from tessera_schemas.cluster.mig_changes import MigChangeProposed
 from tessera_schemas.facts import FACT_MESSAGE, CancelRequested, PlanProposed
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.subjects import fact, stream
@@ -133,6 +135,31 @@ async def test_a_refusal_is_an_answer_and_the_next_try_waits_longer_each_time() 
             assert len(one.proposed()) == refusals
             await one.clock.run(0.5 * 2**refusals + 2)
             assert len(one.proposed()) == refusals + 1
+
+
+async def test_a_refused_change_of_a_node_for_the_same_job_pauses_none_of_its_plans() -> None:
+    rounds = contested()
+    (urgent,) = [job for job in rounds.state.jobs.values() if job.phase is Phase.QUEUED]
+    change = MigChangeProposed(
+        kind="mig_change_proposed",
+        job_id=urgent.job_id,
+        node="node-a",
+        config="all-1g.10gb",
+        basis_n=rounds.state.n,
+        ts=rounds.ts,
+        engine="any",
+        policy=rounds.state.config.version,
+    )
+    refused = rounds.commit(change, ms=0)
+    assert [record.kind for record in refused.records] == ["plan_refused"]
+    made = Replica(rounds, VirtualClock(), frozenset(range(PARTITIONS)), preemption_plan)
+    await made.say_as_much_as_was_taken_in()
+    for _ in range(5):
+        await made.proposals.on_ledger([Entry(refused, b"")])
+    proposing = asyncio.create_task(made.proposals.propose())
+    await made.clock.run(1.2)
+    proposing.cancel()
+    assert made.names() == ["urgent-0"]
 
 
 async def test_an_accepted_plan_leaves_the_job_alone() -> None:

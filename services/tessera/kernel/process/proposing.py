@@ -98,7 +98,8 @@ class Proposals:
         """Close proposals that the ledger has answered, pause refused jobs for longer, and wake `propose`."""
         for entry in entries:
             for record in entry.message.records:
-                if type(record) is PlanRefused:
+                # A refused change of a node says nothing of the plans for the same job.
+                if type(record) is PlanRefused and type(entry.message.facts[record.fact].fact) is PlanProposed:
                     log.info("plan_refused", job=record.job_id, n=entry.message.n, reason=record.reason.sentence())
                     self._pause(record.job_id, REFUSED_SECONDS)
                 elif type(record) is EarmarkSet:
