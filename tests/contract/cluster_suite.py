@@ -343,6 +343,32 @@ async def test_an_annotation_of_a_node_is_set_on_exactly_the_version_that_was_se
     assert (await seen())["annotations"]["example.org/lock"] == "mine"
 
 
+async def test_labels_of_a_node_are_set_and_taken_away_on_exactly_the_version_that_was_seen(api: Setup):
+    await api.add_node("n1")
+
+    async def seen() -> dict:
+        nodes, _version = await api.cluster.list("nodes")
+        return next(node for node in nodes if node["metadata"]["name"] == "n1")["metadata"]
+
+    async def label(done: Callable[[dict], bool], **labels: str | None) -> str:
+        before = ""
+        while not done((await seen())["labels"]):  # its kubelet writes it, too
+            before = (await seen())["resourceVersion"]
+            with suppress(ApiError):
+                await api.cluster.label_node("n1", before, labels)
+        return before
+
+    others = (await seen())["labels"]
+    await label(lambda labels: labels.get("config") == "old", config="old", state="success")
+    before = await label(lambda labels: labels.get("config") == "new", config="new", state=None)
+    assert (await seen())["labels"] == {**others, "config": "new"}
+    error = await refused(api.cluster.label_node("n1", before, {"config": "other"}))
+    assert error.status == 409
+    assert (await refused(api.cluster.label_node("nowhere", before, {"config": "other"}))).status == 404
+    assert (await seen())["labels"] == {**others, "config": "new"}
+    await label(lambda labels: "config" not in labels, config=None)  # other tests share this node
+
+
 async def test_nodes_are_listed_with_what_they_have(api: Setup):
     await api.add_node("n1")
     nodes, _version = await api.cluster.list("nodes")
