@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tessera.client.ledger.replay import verify
 from tessera.engine.defragmentation.mig_changes import count_troubled, next_change
 from tessera.engine.explain.explanation import explain
 from tessera.testkit.checker.report import Report
@@ -227,3 +228,33 @@ def test_changes_that_take_too_long_and_nodes_left_alone_for_failed_ones_are_cou
     assert counted(rests) == (0, 0), "it may be changed again"
     shard.allow(None)
     assert counted() == (0, 0)
+
+
+def test_replay_proposes_the_same_change_from_the_same_state() -> None:
+    shard = Cut(cut("n1", LARGE), cut("n2", LARGE))
+    shard.begun(("small", "1g.10gb"))
+    report = verify(shard.stored)
+    assert (report.findings, report.plans, report.plans_not_recomputed) == ([], 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"node": "n2"}, "is not the one that follows"),
+        ({"config": SMALL}, "is not the one that follows"),
+        ({"policy": 9}, "cannot have seen"),
+        ({"basis_n": 10**6}, "never reached"),
+    ],
+)
+def test_replay_finds_a_change_that_does_not_follow_though_the_committer_let_it_begin(
+    other: dict[str, Any], words: str
+) -> None:
+    shard = Cut(cut("n1", LARGE), cut("n2", LARGE))
+    shard.ask("small", "1g.10gb")
+    shard.look(CHANGE_MS)
+    proposed = next_change(shard.state, "default", shard.ts)
+    assert proposed is not None
+    (begun,) = shard.commit(proposed.model_copy(update=other)).records
+    assert isinstance(begun, MigChangeBegun)
+    (found,) = verify(shard.stored).findings
+    assert words in found

@@ -22,6 +22,7 @@ from tessera.client.ledger.validity import violations
 from tessera.domain.errors import Contradiction
 from tessera.domain.folding.fold import apply_record, take_in
 from tessera.domain.state import State
+from tessera.engine.defragmentation.mig_changes import next_change
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.preemption.plans import Plan, plan, proposal
 from tessera.kernel.errors import InvariantViolation
@@ -30,12 +31,14 @@ from tessera.kernel.ports import Message
 from tessera.projection.events import StoredEvent, events_of
 from tessera.queueing.decide import RULES, OrderCache
 from tessera.scheduler.decide import LOOKS_OF, CapacityCache, Inputs, decide
+from tessera_schemas.cluster.mig_changes import MigChangeProposed
 from tessera_schemas.facts import PlanProposed, owner
 from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, Grown, LedgerMessage, PodsTakenOver
 from tessera_schemas.shard.ledger_form import Head
 from tessera_schemas.shard.orders import Order
 
 FINDINGS_MAX = 20
+AnyPlan = PlanProposed | MigChangeProposed
 
 
 @dataclass(slots=True)
@@ -108,7 +111,7 @@ class Replay:
         self._capacity = CapacityCache()
         self._order_capacity = OrderCache()
         self._orders: dict[int, list[tuple[int, Order]]] = defaultdict(list)
-        self._plans: dict[int, list[tuple[int, PlanProposed]]] = defaultdict(list)
+        self._plans: dict[int, list[tuple[int, AnyPlan]]] = defaultdict(list)
         self._noted = self._seen = self._before
         self._unreached = 0
         self._broken = False
@@ -126,7 +129,7 @@ class Replay:
             else:
                 self._orders[order.basis_n].append((message.n, order))
         for taken in message.facts:
-            if isinstance(taken.fact, PlanProposed):
+            if isinstance(taken.fact, AnyPlan):
                 if taken.fact.basis_n < self._before:
                     self._unreached += 1
                 else:
@@ -300,8 +303,16 @@ class Replay:
                 self.report.found(f"{where} is not the one that follows")
 
 
-def replanned(state: State, fact: PlanProposed) -> PlanProposed | None:
-    """The plan that follows for the same job, cause and time, in the name of its engine; None where there is none."""
+def replanned(state: State, fact: AnyPlan) -> AnyPlan | None:
+    """
+    The plan that follows for the same job, cause and time, in the name of its engine; None where there is none.
+
+    Of changes of MIG geometry, the one that follows for the pool of the same node.
+    """
+    if isinstance(fact, MigChangeProposed):
+        node = state.nodes.get(fact.node)
+        change = None if node is None else next_change(state, node.pool, fact.ts)
+        return change and change.model_copy(update={"engine": fact.engine})
     job = state.jobs.get(fact.job_id)
     if job is None:
         return None
