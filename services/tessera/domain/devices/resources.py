@@ -25,8 +25,11 @@ from tessera_schemas.reasons import Reason
 from tessera_schemas.work.placement import DrawnDevice, Placement
 
 WHOLE_GPU = GPU_MILLI
-GpuKind = tuple[str, str, str, bool]
-"""Model, device profile, resource, and whether jobs that name neither resource nor model get them."""
+GpuKind = tuple[str, str, str, bool, int]
+"""
+Model, device profile, resource, whether jobs that name neither resource nor model get them, and the size of every share
+in thousandths of a GPU, 0 where shares are of any size.
+"""
 NO_VALUE = "="
 """In a toleration of a need, whose "" stands for every value: the empty value alone. No taint can have it."""
 
@@ -311,7 +314,7 @@ class Node:
     @property
     def gpu_kind(self) -> GpuKind:
         """All of its GPUs by which pods are told apart that may run on them; nodes with equal ones serve alike."""
-        return self.gpu_model, self.device_profile, self.gpu_resource, self.gpu_default
+        return self.gpu_model, self.device_profile, self.gpu_resource, self.gpu_default, self.share_milli
 
     @property
     def is_short(self) -> bool:

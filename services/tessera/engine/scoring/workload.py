@@ -90,7 +90,8 @@ class PodWorkload:
 
 
 def runs_on(kind: MixKind, node: Node) -> bool:
-    """Tells whether the node's GPUs, by model, device profile and resource, suit the kind."""
+    """Tells whether the node's GPUs, by model, device profile, resource and size of shares, suit the kind."""
     served = serves(node.device_profile, "whole" if kind.gpu_milli == WHOLE_GPU else "share")
+    served = served and node.share_milli in (0, kind.gpu_milli)
     suits = not kind.models or node.gpu_model in kind.models
     return served and suits and node.offers_gpus_of(kind.gpu_resource, kind.models)
