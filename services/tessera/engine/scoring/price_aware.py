@@ -17,6 +17,7 @@ from tessera.engine.scoring.worth import UNIT, Earned, Earnings, Steps, Worth, b
 
 FRAGMENTED, STRANDED = 200, 50  # thousandths
 PULL = 22_000  # millionths of a GPU
+REPLICAS_PULL_PERCENT = 1  # of the pull: so much stays for shares on nodes that offer replicas
 JUDGED_MAX = 262_144  # pods on nodes in different states that are remembered; beyond, all are forgotten
 
 
@@ -65,6 +66,7 @@ class DeviceState:
 
     def __init__(self, node: Node, earnings: Earnings, there: Usable, rank: list[int]) -> None:
         self._earnings, self.there, self._rank = earnings, there, rank
+        self.of_replicas = node.share_milli > 0
         left = [max(0, part) for part in node.gpu_free]  # below 0 while more is held than there is
         self._gpu, self._whole = sum(left), left.count(WHOLE_GPU)
         self._used = [part for part in left if 0 < part < WHOLE_GPU]
@@ -126,7 +128,12 @@ class PriceAware:
         self._judged = 0
 
     def score(self, need: Need, node: Node) -> int:
-        """Change of the node's worth by the pod, in millionths of a GPU, with a small pull to fuller nodes."""
+        """
+        Change of the node's worth by the pod, in millionths of a GPU, with a small pull to fuller nodes.
+
+        For shares on nodes of replicas nearly all of the pull is left out. The trials of prices know no replicas, and
+        keep it there.
+        """
         return self._choice(need, node)[0]
 
     def device(self, need: Need, node: Node) -> int | None:
@@ -156,6 +163,9 @@ class PriceAware:
             kept = self._most_kept(state.there, cpu_free, [state.now])[0]
             base = state.bases[cpu_free] = kept + pull(cpu_free, state.now.gpu)
         kept, device = self._most_kept(state.there, cpu_free - cpu_milli, state.after(gpus, milli))
+        if milli and state.of_replicas:
+            # Free replicas serve nobody else: that their node is emptier is no reason to take what others could use.
+            base -= pull(cpu_free, state.now.gpu) * (100 - REPLICAS_PULL_PERCENT) // 100
         return kept - base, device if milli else None
 
     def _most_kept(self, there: Usable, cpu: int, frees: Sequence[FreeDevices]) -> ScoredDevice:

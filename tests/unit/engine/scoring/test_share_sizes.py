@@ -51,6 +51,24 @@ def test_a_share_leaves_alone_what_others_could_use_where_replicas_of_its_size_a
         assert chosen(policy(MIX), HALF, *there) == names[0]
 
 
+@pytest.mark.parametrize("rest", [500, 250])
+def test_no_share_shuns_replicas_because_their_node_is_emptier(rest: int) -> None:
+    """Where nearly all that comes are quarters, the rest of a GPU is as good as usable to nobody else."""
+    known = tuple((kind, 9000 if kind.gpu_milli == 250 else weight) for kind, weight in MIX.known)
+    scoring, full = PriceAware(replace(MIX, known=known)), replace(node("a", 0, 0, 0, rest), cpu_free=8000)
+    assert chosen(scoring, QUARTER, full, replicas("b", 250, *(1000,) * 8)) == "b"
+
+
+def test_of_nodes_with_replicas_a_share_goes_to_the_fuller_one() -> None:
+    there = [replicas("a", 250, *(1000,) * 4), replicas("b", 250, 1000, 1000, 1000, 750)]
+    assert chosen(PriceAware(MIX), QUARTER, *there) == "b"
+
+
+def test_the_pull_to_fuller_nodes_stays_where_a_pod_takes_no_share() -> None:
+    scoring, cpu, free = PriceAware(MIX), Need(1000, 1), (1000,) * 4
+    assert scoring.score(cpu, replicas("a", 250, *free)) < scoring.score(cpu, replicas("b", 250, 0, 0, 0, 0))
+
+
 def test_free_replicas_are_usable_to_shares_of_their_size_alone() -> None:
     workload, free = PodWorkload(MIX.known), (1000, 750)
     assert workload.usable(replicas("a", 250, *free), 64_000, free) == 1750 * 300
