@@ -14,6 +14,7 @@ from tessera.engine.scoring.fgd import FragmentationGradient
 from tessera.engine.scoring.price_aware import PriceAware
 from tessera.engine.scoring.protocol import ScoringPolicy
 from tessera.engine.scoring.workload import PodWorkload
+from tessera_schemas.reasons import Reason
 from tests.builders import node_seen
 
 QUARTER, HALF, WHOLE = Need(1000, 1, gpu_milli=250), Need(2000, 1, gpu_milli=500), Need(4000, 1, gpus=1)
@@ -35,8 +36,9 @@ def replicas(name: str, size: int, *free: int) -> Node:
 
 
 def chosen(scoring: ScoringPolicy, need: Need, *nodes: Node) -> str:
-    (placed,) = FreeCapacity(nodes, scoring=scoring).place((RoleNeed("w", 1, need),))
-    return placed.node
+    found = FreeCapacity(nodes, scoring=scoring).place((RoleNeed("w", 1, need),))
+    assert not isinstance(found, Reason)
+    return found[0].node
 
 
 @pytest.mark.parametrize("policy", [PriceAware, FragmentationGradient])
