@@ -12,10 +12,13 @@ from tessera.engine.defragmentation.mig_changes import count_troubled, next_chan
 from tessera.engine.explain.explanation import explain
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules
+from tessera.testkit.rules_checker.backoff_rules import BackoffRules
+from tessera.testkit.rules_checker.rules import Rules
 from tessera_schemas.cluster.labels import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
 from tessera_schemas.cluster.pools import MigChanges, MigConfig, Pool
+from tessera_schemas.config import Queue, Quota
 from tessera_schemas.facts import NodeSeen, Others
-from tessera_schemas.ledger import MigChangeBegun, MigChangeEnded
+from tessera_schemas.ledger import LEDGER_MESSAGE, MigChangeBegun, MigChangeEnded
 from tessera_schemas.reasons import Code
 from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, role
 from tests.rounds import Rounds
@@ -43,9 +46,9 @@ class Cut(Rounds):
         self.allow(MigChanges(configs=CONFIGS, **fields))
         self.commit(*nodes)
 
-    def allow(self, changes: MigChanges | None) -> None:
+    def allow(self, changes: MigChanges | None, *queues: Queue) -> None:
         pool = Pool(name="default", device_profile="mig", mig_changes=changes)
-        self.commit(config_proposed(config_body(pools=(pool,)), self.state.config.version))
+        self.commit(config_proposed(config_body(*queues, pools=(pool,)), self.state.config.version))
 
     def ask(self, key: str, profile: str, pods: int = 1) -> None:
         self.commit(admitted(key, job_spec(role(gpus=0, replicas=pods, mig_profile=profile), name=key)))
@@ -258,3 +261,28 @@ def test_replay_finds_a_change_that_does_not_follow_though_the_committer_let_it_
     assert isinstance(begun, MigChangeBegun)
     (found,) = verify(shard.stored).findings
     assert words in found
+
+
+def test_the_checker_is_sure_of_no_gpus_of_a_node_being_cut_where_a_quota_is_a_part_of_its_pool() -> None:
+    shard = Cut(cut("n1", LARGE))
+    whole = Queue(name="research", quotas=(Quota(resource="gpu_milli", nominal=0, part_percent=100),))
+    allowed = MigChanges(configs=CONFIGS, change_seconds=CHANGE_MS // 1000)
+    shard.allow(allowed, whole)
+
+    def has_a_gpu() -> bool:
+        rules = Rules(Report())
+        backoffs = BackoffRules(Report(), rules.quotas.cut)
+        for message in map(LEDGER_MESSAGE.validate_json, shard.stored):
+            rules.take(message)
+            backoffs.take(message)
+        return rules.quotas.has_left(whole, "", {"gpu_milli": 1000})
+
+    assert has_a_gpu()
+    shard.begun(("small", "1g.10gb"))
+    assert not has_a_gpu()
+    shard.seen(cut("n1", LARGE, asked=MIXED, state="pending"))
+    assert not has_a_gpu(), "the mig-manager does not answer for hours, and the node seems well"
+    shard.allow(None, whole)
+    assert not has_a_gpu(), "given up: it opens with the next that is seen of it"
+    shard.seen(cut("n1", LARGE))
+    assert has_a_gpu()

@@ -29,7 +29,7 @@ def story() -> list[LedgerMessage]:
 
 def violations(messages: list[LedgerMessage]) -> list[str]:
     report = Report()
-    rules = BackoffRules(report)
+    rules = BackoffRules(report, {})
     for message in messages:
         rules.take(message)
     assert report.examined["backoff"]

@@ -33,7 +33,8 @@ def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNK
         ledger: the stored bytes of every message, in order, from n = 1. The first that cannot be read ends the check.
         asked: what was submitted, by job id. The ledger does not have the spec of a job that was refused.
     """
-    rules, backoffs = Rules(report), BackoffRules(report)
+    rules = Rules(report)
+    backoffs = BackoffRules(report, rules.quotas.cut)
     nevers, unmade, repeats = NeverRules(report, asked), UnmadeRules(report), RepeatRules(report)
     for stored in ledger:
         try:

@@ -14,13 +14,13 @@ LONGEST_MS = 300_000
 
 
 class BackoffRules:
-    """Follows the back-offs of nodes by the records alone."""
+    """Follows the back-offs of nodes by the records alone, and in `cut` the nodes whose MIG geometry is changed."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, cut: dict[str, bool]) -> None:
         self._report, self._n, self._ts = report, 0, 0
         self._backoffs: dict[str, m.NodeBackedOff] = {}
         self._nodes: dict[str, frozenset[str]] = {}
-        self._cut: set[str] = set()
+        self._cut = cut
         self._attempts: dict[str, int] = {}
         self._stopped: set[str] = set()  # nodes of runs that this message stops
         self._at_work: set[str] = set()  # jobs whose pods work already where this message allocates them
@@ -62,12 +62,14 @@ class BackoffRules:
         fact = self._message.facts[r.fact].fact
         if isinstance(fact, f.NodeSeen) and fact.gone:
             self._backoffs.pop(fact.name, None)
+        if isinstance(fact, f.NodeSeen) and not self._cut.get(fact.name, False):
+            self._cut.pop(fact.name, None)
 
     def _place(self, name: str, places: tuple[Placement, ...]) -> None:
         nodes = frozenset(place.node for place in places)
         self._nodes[name] = self._nodes.get(name, frozenset()) | nodes
         closed = sorted(node for node in nodes if node in self._backoffs and self._backoffs[node].until_ts > self._ts)
-        cut = sorted(nodes & self._cut)
+        cut = sorted(nodes & self._cut.keys())
         works = name.rpartition("-")[0] in self._at_work
         self._demand(works or not closed, f"{name}: nodes {closed} take no pods for now")
         self._demand(works or not cut, f"{name}: nodes {cut} are being cut")
@@ -79,12 +81,11 @@ class BackoffRules:
         asked = [taken.fact for taken in self._message.facts if isinstance(taken.fact, MigChangeProposed)]
         proposed = {(fact.node, fact.config, fact.job_id) for fact in asked}
         self._demand((r.node, r.config, r.job_id) in proposed, f"nobody proposed to cut {r.node} to {r.config}")
-        self._cut.add(r.node)
+        self._cut[r.node] = True
 
     def _mig_change_ended(self, r: m.MigChangeEnded) -> None:
-        self._demand(r.node in self._cut, f"{r.node} was not being cut")
-        if not r.undo:
-            self._cut.discard(r.node)
+        self._demand(self._cut.get(r.node, False), f"{r.node} was not being cut")
+        self._cut[r.node] = r.undo
 
     def _node_backed_off(self, record: m.NodeBackedOff) -> None:
         node, before = record.node, self._backoffs.get(record.node)

@@ -30,6 +30,7 @@ class Quotas:
         self.use: Counter[tuple[str, FlavorResource]] = Counter()
         self.seen: dict[str, list[tuple[int, NodeSeen]]] = {}
         self.drained: set[str] = set()
+        self.cut: dict[str, bool] = {}  # nodes whose MIG geometry is being changed; False: until it is seen again
         self.ts = 0
         self._least = False
 
@@ -159,7 +160,8 @@ class Quotas:
             of_it = [node.pool == pool and flavor in ("", self.flavor_of(node)) for _, node in states]
             had = [_amount(node, resource) for (_, node), fits in zip(states, of_it, strict=True) if fits]
             if self._least:
-                total += had[-1] if all(of_it) and now.ready and not now.gone and name not in self.drained else 0
+                is_out = not now.ready or now.gone or name in self.drained or name in self.cut
+                total += had[-1] if all(of_it) and not is_out else 0
             elif had and (not now.gone or self.ts < since + OUT_MS):
                 total += max(had)
         return total
