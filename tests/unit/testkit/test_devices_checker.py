@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tessera.domain.devices.offers import Offer
+from tessera.domain.devices.claims import claim_needs, weighed
+from tessera.domain.devices.offers import DeviceClass, Offer, Selection
 from tessera.testkit.checker import check
-from tessera.testkit.devices_checker import part_of_gpu
+from tessera.testkit.devices_checker import CheckedDevices, part_of_gpu
 from tessera_schemas import ledger as m
 from tessera_schemas.cluster.device_claims import DeviceClaim
 from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
@@ -19,6 +20,7 @@ from tessera_schemas.cluster.device_layouts import (
     DeviceTaint,
     OfferedDevice,
     TakenDevice,
+    selectors_digest,
 )
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.work.placement import EXTENDED_CLAIM, DrawnDevice, Placement
@@ -33,6 +35,7 @@ from tests.published_devices import (
     layout_seen,
     offering,
     selected,
+    shared_gpus,
     whole_gpus,
     with_network,
 )
@@ -239,3 +242,36 @@ def test_a_share_is_as_much_of_its_gpu_to_the_checker_as_to_the_books() -> None:
         had = {name: rng.randint(0, each.value) for name, each in capacity.items()} if rng.random() < 0.9 else {}
         layout = DeviceLayout(pools=(DevicePool(driver=DRIVER),), devices=(device,), kinds="55" * 32)
         assert part_of_gpu(device, had) == Offer("", layout).devices[0].part(had)
+
+
+@pytest.mark.parametrize(
+    ("asked", "milli"),
+    [
+        ({"selectors": ("small",)}, 250),
+        ({"selectors": ("small",), "count": 3}, 750),
+        ({}, 1000),
+        ({"admin": True}, 0),
+        ({"capacity": {"memory": 2_500}}, 300),
+        ({"capacity": {"memory": 20_000}}, 0),
+        ({"device_class": "unknown"}, 0),
+    ],
+    ids=["quarter", "quarters", "whole", "admin", "a share", "too large a share", "no class"],
+)
+def test_a_claim_counts_for_the_largest_device_that_may_answer_it(asked: dict[str, Any], milli: int):
+    shared, facts = shared_gpus(2), [layout_seen(CUT), class_seen(), selected(CUT, QUARTERS, "small")]
+    known = CheckedDevices({})
+    for fact in [*facts, layout_seen(shared)] if "capacity" in asked else facts:
+        known.take(fact)
+    assert known.gpu_milli(claim(**asked)) == milli
+    (layouts, class_of) = [CUT, *([shared] if "capacity" in asked else [])], DeviceClass(DRIVER)
+    taken = {selectors_digest(("small",)): Selection(QUARTERS)}
+    offers = [Offer(each.digest(), each, {DRIVER: class_of}, taken if each is CUT else {}) for each in layouts]
+    (need,) = weighed(claim_needs((claim(**asked),)), offers)
+    assert need.gpu_milli == milli, "as decisions count it"
+
+
+def test_every_device_of_a_kind_counts_for_all_of_the_largest_node():
+    known = CheckedDevices({})
+    for fact in (layout_seen(whole_gpus(3)), layout_seen(CUT), class_seen(), selected(CUT, QUARTERS, "small")):
+        known.take(fact)
+    assert known.gpu_milli(claim(selectors=("small",), every=True)) == 2000

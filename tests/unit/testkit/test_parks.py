@@ -1,11 +1,12 @@
 """Parks of simulated worlds: what jobs ask for because of one can be had there."""
 
+from collections import Counter
 from random import Random
 
 import pytest
 
 from tessera.testkit.sim.devices.drivers import GPU_DRIVER, NIC_DRIVER
-from tessera.testkit.sim.devices.parks import GPUS, PARKS, ParkName, rows_of, suited
+from tessera.testkit.sim.devices.parks import GPUS, MIG, PARKS, ParkName, rows_of, suited
 from tessera.testkit.sim.devices.zones import ZONE
 from tessera.testkit.sim.workload import NICS, job_spec, submit_job
 from tessera_schemas.cluster.labels import GPU_RESOURCE
@@ -62,10 +63,15 @@ def test_every_pod_that_asks_for_a_zone_or_its_cards_fits_one_zone_of_the_empty_
 
 def test_two_drivers_have_a_pool_of_one_name_and_every_pod_finds_both_of_their_devices_there():
     sizes = {driver.name: driver.cards for driver in (GPU_DRIVER, NIC_DRIVER)}
+    claimed = Counter[str]()
     for _, spec in drawn("published"):
         (role,) = spec.roles
         if role.resources.claims:
             assert (role.replicas, len(role.resources.claims)) == (1, 1)
             assert role.resources.gpus <= sizes[GPUS]
+            (choice,) = role.resources.claims[0].requests[0].choices
+            claimed[choice.device_class] += 1
+            assert choice.count <= sizes.get(choice.device_class, 2 * sizes[GPUS])
+    assert claimed.keys() == {NICS, GPUS, MIG}
     (row,) = rows_of("published")
     assert (row.gpus, sizes) == (0, {GPUS: 4, NICS: 2})

@@ -39,6 +39,7 @@ from tests.builders import (
     role,
     run_absent,
 )
+from tests.published_devices import claim, claiming, class_seen, cut_gpus, layout_seen, selected
 from tests.unit.testkit.stored_ledgers import FAR, Shard, allocation, permit, requeue, unmark
 
 ROLES = role(gpus=1)
@@ -101,6 +102,22 @@ def test_i6_use_is_raised_within_quota_borrowing_and_lending_limits(
     body: ConfigBody, held: list[tuple[str, int]], right: bool
 ) -> None:
     assert broken(using(body, *held)) == (set() if right else {"I6"})
+
+
+def test_i6_claims_count_as_the_devices_that_were_known_before_their_run_began() -> None:
+    layout, place = cut_gpus(2), placement()
+    shard = Shard(body=config_body(Queue(name="q0", quotas=(quota(1000),))))
+    for key in "abc":
+        shard.queued(key, job_spec(claiming(claim(selectors=("half",))), queue="q0"))
+    halves = sum(1 << at for at, device in enumerate(layout.devices) if "half" in device.name)
+    for fact in (layout_seen(layout), class_seen(), selected(layout, halves, "half")):
+        shard.add(m.DevicesNoted(kind="devices_noted", fact=0), facts=[fact])
+    for key, right in (("a", True), ("b", True), ("c", False)):
+        shard.add(allocation(place, key=key))
+        assert broken(shard) == (set() if right else {"I6"}), key
+    whole = selected(layout, (1 << len(layout.devices)) - 1, "half")
+    shard.add(m.DevicesNoted(kind="devices_noted", fact=0), facts=[whole])
+    assert broken(shard) == {"I6"}, "runs keep what they count for"
 
 
 def test_i6_a_limit_of_an_inner_queue_holds_for_those_below_it() -> None:

@@ -284,7 +284,12 @@ class Story:
         job.taken_over = ()
 
     def _spares(self, run_id: str, job: CheckedJob, added: HeldAmounts) -> None:
-        if not (job.taken_over or any(role.resources.total_gpu_milli for role in job.spec.roles)):
+        asked = [role.resources for role in job.spec.roles]
+        claims = [claim for each in asked for claim in each.claims]
+        uses_gpus = any(each.total_gpu_milli for each in asked) or any(
+            map(self.checked_nodes.devices.gpu_milli, claims)
+        )
+        if not (job.taken_over or uses_gpus):
             used = sum(self.earmarks.values(), self.checked_nodes.held.copy())
             self.demand(not self.checked_nodes.crowded(used, added), "I1", f"{run_id} uses what is kept beside GPUs")
 

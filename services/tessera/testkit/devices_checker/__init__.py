@@ -133,6 +133,29 @@ class CheckedDevices:
                 known = amounts if all(one.capacity for one in node.offer.taken if one.device == name) else {}
                 yield device.gpu, part_of_gpu(device, known) if device.is_shared else device.gpu_milli * claims
 
+    # -- quotas ------------------------------------------------------------------------------------------------------
+
+    def gpu_milli(self, claim: DeviceClaim) -> int:
+        """Most thousandths of GPUs that a claim may get of any layout that is known, whichever choice is drawn."""
+        requests = () if claim.allocated else claim.requests
+        return sum(max(self._most_of(choice) for choice in request.choices) for request in requests)
+
+    def _most_of(self, choice: DeviceChoice) -> int:
+        found = [] if choice.admin else [self._parts(choice, *known) for known in self.layouts.items()]
+        if choice.every:
+            return max(map(sum, found), default=0)
+        return choice.count * max((part for parts in found for part in parts), default=0)
+
+    def _parts(self, choice: DeviceChoice, digest: str, layout: DeviceLayout) -> list[int]:
+        """Thousandths of its GPU that each device which answers the choice is; 0 of what is no GPU."""
+        selected, parts = self._selected_of(choice, digest, layout), []
+        for at, device in enumerate(layout.devices):
+            shares = {name: _least_share(policy, choice.capacity.get(name)) for name, policy in device.capacity.items()}
+            has_it = None not in shares.values() and choice.capacity.keys() <= shares.keys()
+            if selected >> at & 1 and has_it:
+                parts.append(part_of_gpu(device, {name: share or 0 for name, share in shares.items()}))
+        return parts
+
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def class_for(self, resource: str, node: NodeSeen) -> str:
@@ -242,13 +265,16 @@ class CheckedDevices:
                 yield f"{each.id} has not the capacity"
 
     def _selected(self, choice: DeviceChoice, node: NodeSeen) -> int:
+        layout = self.layouts.get(node.offer.layout)
+        return 0 if layout is None else self._selected_of(choice, node.offer.layout, layout)
+
+    def _selected_of(self, choice: DeviceChoice, digest: str, layout: DeviceLayout) -> int:
         known = self.classes.get(choice.device_class)
         if known is None:
             return 0
         selectors = (*known.selectors, *choice.selectors)
-        there = sum(1 << at for at, device in self._devices(node).values() if not device.beyond)
-        digest = selectors_digest(selectors)
-        return there & self.selected.get((node.offer.layout, digest), 0) if selectors else there
+        there = sum(1 << at for at, device in enumerate(layout.devices) if not device.beyond)
+        return there & self.selected.get((digest, selectors_digest(selectors)), 0) if selectors else there
 
 
 def part_of_gpu(device: OfferedDevice, had: Mapping[str, int]) -> int:
@@ -279,3 +305,12 @@ def _is_share(policy: DeviceCapacity, asked: int | None, given: int | None) -> b
     ranged = steps and (policy.least or 0) <= given <= (policy.value if policy.most is None else policy.most)
     allowed = given == default or (given in policy.valid if policy.valid and policy.least is None else ranged)
     return given <= policy.value and allowed and (given == default if asked is None else given >= asked)
+
+
+def _least_share(policy: DeviceCapacity, asked: int | None) -> int | None:
+    """Least share that answers what was asked for; None where no share does."""
+    default = policy.value if policy.default is None else policy.default
+    least, given = policy.least or 0, asked or 0
+    stepped = least - (least - given) // policy.step * policy.step if policy.step and given > least else given
+    shares = {default} if asked is None else {given, least, stepped, *policy.valid}
+    return min((share for share in shares if _is_share(policy, asked, share)), default=None)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker.quotas import Quotas
-from tessera.testkit.rules_checker.rows import JobRow, RunRow
+from tessera.testkit.rules_checker.rows import JobRow, RunRow, amount_of
 from tessera_schemas import ledger as m
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.facts import NodeSeen
@@ -118,7 +118,7 @@ class BudgetRules:
         """Cost of an hour of what the run holds, in thousandths of the measure."""
         if budget.gpu_hours is not None:
             return run.amount["gpu_milli"] * 10**6
-        of_pod = {role.name: role.resources.total_gpu_milli for role in run.job.spec.roles}
+        of_pod = {role.name: amount_of(run.job, [(role.name, 1)])["gpu_milli"] for role in run.job.spec.roles}
         return sum(
             of_pod.get(place.role, 0) * (self._prices or {}).get(self._flavor(place.node), 0)
             for place in run.places.values()

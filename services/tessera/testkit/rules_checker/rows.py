@@ -30,6 +30,8 @@ class JobRow:
     ended: bool = False
     then: str = ""  # what becomes of it after its run
     over: str = "requeue"  # the same, once the run is released; "" while it has one
+    claimed: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Thousandths of GPUs that each claim of a role's pod counts for, by what was known of devices before it began."""
 
     @property
     def revocable(self) -> bool:
@@ -57,7 +59,7 @@ class RunRow:
     @property
     def gang_amount(self) -> dict[str, int]:
         """Amount of its gang, without the pods that it grew by."""
-        return both(self.amount, amount_at(self.job.spec, self.places_of(self.roles)), sub)
+        return both(self.amount, amount_at(self.job, self.places_of(self.roles)), sub)
 
     def places_of(self, ranks: Iterable[int]) -> list[Placement]:
         """Placements of those of the ranks that it holds."""
@@ -93,17 +95,19 @@ def group_of(role: Role, adopted: bool) -> object:
     return repr(where) if adopted else role.same_node_as or role.name
 
 
-def amount_of(spec: JobSpec, pods: list[tuple[str, int]]) -> dict[str, int]:
+def amount_of(job: JobRow, pods: list[tuple[str, int]]) -> dict[str, int]:
     """
     Amount that these numbers of pods count against quotas; an unknown role counts nothing. What pods share counts once.
     """
-    asked = {role.name: role.resources for role in spec.roles}
+    asked = {role.name: role.resources for role in job.spec.roles}
     pods = [(role, count) for role, count in pods if role in asked]
     found = {name: sum(count * getattr(asked[role], field) for role, count in pods) for name, field in COUNTED.items()}
     counted = set[str]()
     for role, count in pods:
         claims = [claim for claim in asked[role].claims if claim.shared_as not in counted]
         counted |= {claim.shared_as for claim in claims if claim.shared_as}
+        for claim in claims:
+            found["gpu_milli"] += (1 if claim.shared_as else count) * job.claimed.get((role, claim.name), 0)
         for once, request in ((bool(claim.shared_as), each) for claim in claims for each in claim.requests):
             counts = [(f"class:{c.device_class}", 0 if c.admin else 1 if c.every else c.count) for c in request.choices]
             for name in {name for name, _ in counts}:
@@ -126,9 +130,9 @@ def amount_drawn(spec: JobSpec, amount: Mapping[str, int], places: Iterable[Plac
     return found
 
 
-def amount_at(spec: JobSpec, places: Sequence[Placement]) -> dict[str, int]:
+def amount_at(job: JobRow, places: Sequence[Placement]) -> dict[str, int]:
     """Amount of some pods of a run with the devices that their claims got."""
-    return amount_drawn(spec, amount_of(spec, [(place.role, 1) for place in places]), places)
+    return amount_drawn(job.spec, amount_of(job, [(place.role, 1) for place in places]), places)
 
 
 def both(one: Mapping[str, int], other: Mapping[str, int], by: Callable[[int, int], int]) -> dict[str, int]:

@@ -9,10 +9,11 @@ from typing import Any
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import rows
 from tessera.testkit.rules_checker.budget_rules import BudgetRules
+from tessera.testkit.rules_checker.claim_weights import ClaimWeights
 from tessera.testkit.rules_checker.line_rules import OrderRules
 from tessera.testkit.rules_checker.owner_rules import OwnerRules
 from tessera.testkit.rules_checker.quotas import FlavorResource, Quotas
-from tessera.testkit.rules_checker.rows import ASKED, JobRow, RunRow, amount_of, group_of, names_in, names_of
+from tessera.testkit.rules_checker.rows import ASKED, JobRow, RunRow, group_of, names_in, names_of
 from tessera.testkit.rules_checker.stop_rules import Brake, Stopped, counts, has_word
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
@@ -45,6 +46,7 @@ class Rules:
         self.used: dict[str, m.EarmarkSet] = {}  # earmarks that ended just now because their owner starts
         self.asked: set[tuple[Any, ...]] = set()
         self.owners = OwnerRules(report, self.quotas, self.jobs, self.runs, self.marks)
+        self.claims = ClaimWeights(self.nodes, self.quotas, self.jobs, self.runs, self.marks)
         self.budgets = BudgetRules(report, self.quotas, self.nodes)
         self.message: m.LedgerMessage
 
@@ -122,10 +124,8 @@ class Rules:
         """The run counts in the queue, from format 6 on by the flavor on which most of its GPUs are."""
         self.quotas.add(before, run.flavor, run.amount, -1)
         if self.format >= FORMAT_OF_BOOKS:
-            parts = [
-                (self.nodes[p.node], amount_of(run.job.spec, [(p.role, 1)])["gpu_milli"] or 1)
-                for p in run.places.values()
-            ]
+            pods = run.places.values()
+            parts = [(self.nodes[pod.node], rows.amount_at(run.job, [pod])["gpu_milli"] or 1) for pod in pods]
             named = self.quotas.flavors(queue, run.amount) - {""}
             on = {each: -sum(part for node, part in parts if self.quotas.is_on(node, each)) for each in named}
             run.flavor = min((some, each) for each, some in {"": 0, **on}.items())[1]
@@ -177,12 +177,15 @@ class Rules:
     def _job_queued(self, r: m.JobQueued) -> None:
         fact = self._cited(r.fact)
         if isinstance(fact, f.JobAdmitted):
-            amount = amount_of(fact.spec, [(role.name, role.gang) for role in fact.spec.roles])
-            self.jobs[r.job_id] = job = JobRow(fact.tenant, fact.spec, fact.spec.priority_class, amount)
+            self.jobs[r.job_id] = job = JobRow(fact.tenant, fact.spec, fact.spec.priority_class, {})
+            self.claims.weigh(job)
             self.lines.add(r.job_id, fact, (self.n, r.fact), self.ts)
             job.one_model = self.format >= FORMAT_OF_ONE_MODEL
             job.held, job.adopted, job.preemptible = fact.held, fact.adopted, fact.spec.preemptible
             self.asked |= {("held", r.job_id, False, fact.tenant)} if fact.held else set()
+
+    def _devices_noted(self, r: m.DevicesNoted) -> None:
+        self.claims.take(self._cited(r.fact))
 
     def _task_queued(self, r: m.TaskQueued) -> None:
         if (array := self.jobs.get(r.array)) is not None:
@@ -245,7 +248,7 @@ class Rules:
             pods = Counter(run.roles.values()) + Counter({role.name: role.gang for role in run.job.spec.roles})
             most = all(pods[role.name] <= role.most for role in run.job.spec.roles)
             self.demand(most, "elastic", f"{r.run_id} grows to {dict(pods)}")
-            more = rows.amount_at(run.job.spec, r.placements)
+            more = rows.amount_at(run.job, r.placements)
             run.amount = rows.both(run.amount, more, add)
             run.places |= {place.rank: place for place in r.placements}
             self._on_one_model(r.run_id, run.job, run.places.values())
@@ -298,7 +301,7 @@ class Rules:
 
     def _count(self, run: RunRow, sign: int) -> None:
         """Count the part of the run that is being stopped."""
-        part = rows.amount_at(run.job.spec, run.places_of(run.leaving))
+        part = rows.amount_at(run.job, run.places_of(run.leaving))
         self.quotas.add(run.job.spec.queue, run.flavor, run.amount if run.stopping else part, sign)
 
     def _starts(self, what: str, job: JobRow, flavor: str, places: tuple[Placement, ...]) -> None:
@@ -493,7 +496,7 @@ class Rules:
         together = {role.name for role in run.job.spec.roles if role.release == "together"}
         early = [rank for rank in r.ranks if roles.get(rank) in together and rank not in run.leaving]
         self.demand(not early, "release", f"{r.run_id} gives ranks {early} back, which go with the whole run")
-        part = rows.amount_at(run.job.spec, run.places_of(r.ranks))
+        part = rows.amount_at(run.job, run.places_of(r.ranks))
         run.roles = {rank: name for rank, name in run.roles.items() if rank not in (r.ranks or run.roles)}
         run.leaving -= {*(r.ranks or run.leaving)}
         run.places = {rank: place for rank, place in run.places.items() if r.ranks and rank not in r.ranks}

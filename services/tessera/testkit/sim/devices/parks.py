@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from tessera.testkit.sim.workload import Command, nic_claim
 from tessera_local.cluster.machines.nodes import NodeRow
+from tessera_schemas.cluster.device_claims import DeviceChoice, DeviceClaim, DeviceRequest
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.job import Resources, Role
 
@@ -66,9 +67,16 @@ def _asked_of(park: ParkName, role: Role) -> dict[str, Any]:
         return {"gpu_milli": HALVES, "isolation": "compute"} if drawn.gpu_milli >= HALVES else {"gpu_milli": QUARTERS}
     if park == "published" and single and drawn.cpu_milli % 2:
         return {"claims": (nic_claim(fast=False),)}
+    if park == "published" and single and not (drawn.claims or role.gpu_models):
+        return {"gpus": 0, "claims": (_gpu_claim(MIG if drawn.cpu_milli % 8 == 2 else GPUS, drawn.gpus),)}
     # One pod alone: a gang of the largest pods would find no such nodes, and wait for ever.
     if park == "zones" and single and drawn.cpu_milli % 2 and not drawn.claims:
         own: dict[str, Any] = {"devices": {CARD: 1}}
         own = own if drawn.cpu_milli % 4 == 1 else {"numa_policy": "single-numa-node"}
         return {"cpu_milli": -(-drawn.cpu_milli // 1000) * 1000} | own
     return {}
+
+
+def _gpu_claim(device_class: str, count: int) -> DeviceClaim:
+    choice = DeviceChoice(device_class=device_class, count=count)
+    return DeviceClaim(name="gpu", requests=(DeviceRequest(name="some", choices=(choice,)),))
