@@ -42,7 +42,7 @@ GpuModel = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]
 
 class Resources(CountedResources):
     """
-    Resources of one pod. Whole GPUs, a share of one GPU, or MIG instances of one profile: one of them.
+    Resources of one pod. Whole GPUs, shares of GPUs, or MIG instances of one profile: one of them.
 
     CPU and memory that nobody says are filled in by admission: the pod's share of a node, by its GPUs.
     """
@@ -52,7 +52,7 @@ class Resources(CountedResources):
     ] = 0
     memory_bytes: Annotated[Positive, Field(description="Bytes of memory; left out: the GPUs' share of a node")] = 0
     gpus: Annotated[Count, Field(le=64, description="Whole GPUs")] = 0
-    gpu_milli: Annotated[int, Field(ge=0, lt=GPU_MILLI, strict=True, description="Thousandths of one GPU")] = 0
+    gpu_milli: Annotated[int, Field(ge=0, lt=GPU_MILLI, strict=True, description="Share of a GPU in thousandths")] = 0
     gpu_resource: Annotated[
         ResourceNameOrNone,
         Field(
@@ -77,7 +77,10 @@ class Resources(CountedResources):
     ] = ""
     gpu_parts: Annotated[
         Positive,
-        Field(le=GPU_PARTS_MAX, description="MIG instances of each pod, of one GPU or of several of its node"),
+        Field(
+            le=GPU_PARTS_MAX,
+            description="Shares of each pod, each of another GPU of its node; or MIG instances, of one or several GPUs",
+        ),
     ] = later(1)
     devices: Annotated[
         dict[LabelKey, Positive],
@@ -138,8 +141,8 @@ class Resources(CountedResources):
             raise ValueError("ask for one of: whole GPUs (gpus), a share of one (gpu_milli), an instance (mig_profile)")
         if self.gpu_memory_bytes and not (self.gpus or self.gpu_milli):
             raise ValueError("gpu_memory_bytes: goes with gpus or gpu_milli; a MIG profile says its memory itself")
-        if self.gpu_parts > 1 and not self.mig_profile:
-            raise ValueError("gpu_parts: goes with mig_profile")
+        if self.gpu_parts > 1 and not (self.gpu_milli or self.mig_profile):
+            raise ValueError("gpu_parts: goes with gpu_milli or mig_profile")
         if self.gpu_resource and not (self.gpus or self.gpu_milli):
             raise ValueError("gpu_resource: goes with gpus or gpu_milli")
         return self
@@ -171,6 +174,11 @@ class Resources(CountedResources):
     def kind(self) -> Kind | None:
         """The way in which it uses GPUs; None: not at all."""
         return "whole" if self.gpus else "share" if self.gpu_milli else "instance" if self.mig_profile else None
+
+    @property
+    def gpus_seen(self) -> int:
+        """Number of GPUs that its programs see and may have a process each on: whole ones, or its shares' ones."""
+        return self.gpus or (self.gpu_parts if self.gpu_milli else 0)
 
     @property
     def extended(self) -> dict[str, int]:

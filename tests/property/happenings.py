@@ -42,6 +42,7 @@ LIES: tuple[dict[str, Any], ...] = (
     {"devices": {"rdma/hca": 1}},
     {"gpus": 0, "mig_profile": "3g.20gb"},
     {"gpus": 0, "mig_profile": "3g.20gb", "gpu_parts": 2},
+    {"gpus": 0, "gpu_milli": 400, "gpu_parts": 2},
 )
 """How the pods of a job lie, and what they have besides GPUs."""
 

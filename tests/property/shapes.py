@@ -112,7 +112,7 @@ def needs(draw: st.DrawFn) -> Need:
         gpu_memory_bytes=draw(st.sampled_from((0, 0, 20, 60))) if gpus or gpu_milli else 0,
         mig_profile=mig_profile,
         devices=(("rdma/hca", draw(st.integers(1, 2))),) if draw(st.integers(0, 4)) == 0 else (),
-        gpu_parts=draw(st.sampled_from((1, 1, 2, 3))) if mig_profile else 1,
+        gpu_parts=draw(st.sampled_from((1, 1, 2, 3))) if gpu_milli or mig_profile else 1,
     )
 
 
@@ -166,7 +166,7 @@ def small_needs(draw: st.DrawFn) -> Need:
         gpu_memory_bytes=60 if kind == "whole" and draw(st.integers(0, 5)) == 5 else 0,
         mig_profile=draw(st.sampled_from(PROFILES)) if kind == "cut" else "",
         devices=(("rdma/hca", 1),) if draw(st.integers(0, 5)) == 5 else (),
-        gpu_parts=draw(st.sampled_from((1, 1, 2, 3))) if kind == "cut" else 1,
+        gpu_parts=draw(st.sampled_from((1, 1, 2, 3))) if kind in ("share", "cut") else 1,
     )
 
 

@@ -39,8 +39,8 @@ class DrawnDevice:
 @dataclass(frozen=True, slots=True)
 class Placement:
     """
-    One pod. `gpu_milli` is taken of each of `devices` (slot numbers of the node): 1000 for whole GPUs, less for a
-    share of a single one, 0 with no devices.
+    One pod. `gpu_milli` is taken of each of `devices` (slot numbers of the node): 1000 for whole GPUs, less for
+    shares, each of a device of its own, 0 with no devices.
 
     `drawn` are the devices of its claims; `devices` and `gpu_milli` are empty then.
 

@@ -81,13 +81,13 @@ class MixKind:
 
 
 def kind_of(need: Need) -> MixKind:
-    """A share counts as one GPU of so many thousandths."""
+    """A share counts as one GPU of so many thousandths, and several of one pod as pods that divide its CPU."""
     # Users' pods that name no resource are of NVIDIA's; they count as jobs that name none, which they mostly are alike.
     if need.gpus:
         return MixKind(need.cpu_milli, WHOLE_GPU, need.gpus, need.gpu_models, need.gpu_resource)
     if not need.gpu_milli:
         return MixKind(need.cpu_milli, 0, 0)
-    return MixKind(need.cpu_milli, need.gpu_milli, 1, need.gpu_models, need.gpu_resource)
+    return MixKind(-(-need.cpu_milli // need.gpu_parts), need.gpu_milli, 1, need.gpu_models, need.gpu_resource)
 
 
 WeightedKinds = tuple[tuple[MixKind, int], ...]
@@ -140,7 +140,8 @@ def see(seen: Table[Seen], mixes: Table[Mix], nodes: Table[Node], pool: str, rol
     """Count the pods of a job that came into the pool. Equal sequences of calls give equal rows."""
     for role in roles:
         if not (role.need.mig_profile or role.need.claims):
-            _count(seen, mixes, pool, kind_of(role.need), min(role.replicas, PODS_COUNTED))
+            pods = role.replicas * (role.need.gpu_parts if role.need.gpu_milli else 1)
+            _count(seen, mixes, pool, kind_of(role.need), min(pods, PODS_COUNTED))
     mix = mixes.get(pool)
     # Where none but claims came there are no kinds to settle.
     if mix is not None and mix.arrivals and mix.arrivals >= mix.settle_at:

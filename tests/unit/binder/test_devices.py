@@ -62,6 +62,12 @@ GIVEN = {
         {GPU: "1", MEMORY: "27159", CORES: "33"},
         None,
     ),
+    "several shares of HAMi's, each of a card": (
+        pod(HAMI, placed((0, 2), 333), gpu_milli=333, gpu_parts=2),
+        {GPU: "2", MEMORY: "27159", CORES: "33"},
+        None,
+    ),
+    "several shares of cards by UUID": (pod(VISIBLE, placed((0, 2), 250), gpu_milli=250, gpu_parts=2), {}, f"{A},{C}"),
     "cores of HAMi's are never 0, which is no limit": (
         pod(HAMI, placed((1,), 9), gpu_milli=9),
         {GPU: "1", MEMORY: "734", CORES: "1"},

@@ -73,6 +73,11 @@ def test_roles_of_one_job_are_one_group_and_each_pod_has_a_process_for_each_of_i
     assert [one["PET_NPROC_PER_NODE"] for one in said] == ["1", "8", "8"]
 
 
+def test_a_pod_of_several_shares_has_a_process_for_each_of_their_gpus() -> None:
+    shares = torchrun(role(gpus=0, gpu_milli=500, gpu_parts=3))
+    assert of_launcher(shares)["PET_NPROC_PER_NODE"] == "3"
+
+
 @pytest.mark.parametrize("asked", [{"gpus": 0}, {"gpus": 0, "gpu_milli": 500}], ids=["no GPU", "a share of one"])
 def test_a_pod_without_whole_gpus_has_one_process(asked: dict[str, int]) -> None:
     assert of_launcher(torchrun(role(**asked)))["PET_NPROC_PER_NODE"] == "1"

@@ -228,6 +228,14 @@ def test_options_and_a_command_make_a_job_of_one_role() -> None:
     assert "tolerations" not in role
 
 
+def test_options_ask_for_a_share_of_each_of_several_gpus() -> None:
+    spec = spec_of_options(
+        ["a"], name=None, queue="q", image="a", replicas=1, gpus=0, gpu_milli=250, gpu_parts=2, cpu="1", memory="1Gi",
+        gpu_model=[],
+    )  # fmt: skip
+    assert spec["roles"][0]["resources"] == {"cpu": "1", "memory": "1Gi", "gpu_milli": 250, "gpu_parts": 2}
+
+
 def claims(*device: str, match: str | None = None) -> list[Any]:
     """Claims of the role that these options make, as the contract reads them."""
     spec = spec_of_options(

@@ -49,8 +49,18 @@ def told(world: Rounds, *roles: Role) -> list[str]:
             {"mig_profile": "1g.10gb"},
             "MIG instance 1g.10gb at slice 6 of GPU 0 (isolation: hardware)",
         ),
+        (
+            {"device_profile": "hami", "gpu_uuids": ("GPU-a", "GPU-b"), "gpu_memory_bytes": 80 * 2**30},
+            {"gpu_milli": 250, "gpu_parts": 2},
+            "0.25 of each of GPUs GPU-a, GPU-b (isolation: compute)",
+        ),
+        (
+            {"device_profile": "mig", "mig_geometry": "80gb"},
+            {"mig_profile": "3g.40gb", "gpu_parts": 2},
+            "2 MIG instances 3g.40gb at slice 0 of GPU 0, slice 4 of GPU 0 (isolation: hardware)",
+        ),
     ],
-    ids=["whole", "share", "replica", "a card by its name", "instance"],
+    ids=["whole", "share", "replica", "a card by its name", "instance", "several shares", "several instances"],
 )
 def test_what_a_device_plugin_offers_is_said_by_slot_part_and_instance(
     node: dict[str, Any], asks: dict[str, Any], said: str

@@ -178,6 +178,14 @@ def instance(mig: tuple[int, int] | None = (0, 1), gpu_milli: int = 125) -> Plac
     return Placement(0, "worker", "node-a", (0,), gpu_milli, mig)
 
 
+PAIR, PAIRS = job_spec(role(gpus=0, mig_profile="1g.5gb", gpu_parts=2)), CUT | {"mig_instances": {"1g.5gb": 3}}
+SHARES, HAMI = job_spec(role(gpus=0, gpu_milli=400, gpu_parts=2)), {"device_profile": "hami"}
+
+
+def pair(starts: tuple[int, ...] = (0, 1)) -> Placement:
+    return Placement(0, "worker", "node-a", (0, 0), 125, (0, 1), mig_starts=starts)
+
+
 @pytest.mark.parametrize(
     ("place", "spec", "node"),
     [
@@ -227,6 +235,20 @@ def instance(mig: tuple[int, int] | None = (0, 1), gpu_milli: int = 125) -> Plac
         pytest.param(
             instance(), SEVENTH, CUT | {"others": {"devices": {"nvidia.com/mig-1g.5gb": 1}}}, id="an instance of others"
         ),
+        pytest.param(pair(), PAIR, CUT | {"mig_instances": {"1g.5gb": 1}}, id="more instances than were made"),
+        pytest.param(pair(starts=()), PAIR, PAIRS, id="an instance of two that is nowhere"),
+        pytest.param(pair(starts=(0, 0)), PAIR, PAIRS, id="one instance twice"),
+        pytest.param(pair(starts=(1, 2)), PAIR, PAIRS, id="a first instance that is elsewhere, too"),
+        pytest.param(pair(starts=(0, 7)), PAIR, PAIRS, id="a second instance where none can begin"),
+        pytest.param(placement(devices=(0, 0), gpu_milli=400), SHARES, HAMI, id="two shares of one pod on one GPU"),
+        pytest.param(placement(devices=(0,), gpu_milli=400), SHARES, HAMI, id="one share of two"),
+        pytest.param(placement(devices=(0, 1), gpu_milli=800), SHARES, HAMI, id="shares of another size"),
+        pytest.param(
+            placement(devices=(0, 1), gpu_milli=400),
+            SHARES,
+            {"device_profile": "mps", "share_milli": 400},
+            id="two replicas, which may be of one GPU",
+        ),
         pytest.param(
             placement(), job_spec(), {"taints": (Taint(key="spot", effect="NoSchedule"),)}, id="an untolerated taint"
         ),
@@ -239,6 +261,16 @@ def test_i1_no_pod_is_placed_where_it_may_not_be(place: Placement, spec: JobSpec
     shard.queued(spec=spec)
     shard.allocated(place)
     assert broken(check(shard.stored)) == {"I1"}
+
+
+@pytest.mark.parametrize(
+    ("place", "spec", "node"), [(pair(), PAIR, PAIRS), (placement(devices=(0, 1), gpu_milli=400), SHARES, HAMI)]
+)
+def test_i1_a_pod_may_have_several_shares_or_instances(place: Placement, spec: JobSpec, node: dict[str, Any]) -> None:
+    shard = Shard(node_seen("node-a", **node))
+    shard.queued(spec=spec)
+    shard.allocated(place)
+    assert broken(check(shard.stored)) == set()
 
 
 def test_i1_a_pod_bears_what_its_own_tenant_bears() -> None:

@@ -906,3 +906,13 @@ def test_shares_under_a_launcher_have_a_device_each(launcher: Any, wrong: set[st
     shape = job_spec(role(replicas=2, gpus=0, gpu_milli=500), launcher=launcher)
     assert on_two_nodes(6, shape, ("node-a", 0, 500), ("node-a", 0, 500)) == wrong
     assert on_two_nodes(6, shape, ("node-a", 0, 500), ("node-a", 1, 500)) == set()
+
+
+@pytest.mark.parametrize(("second", "wrong"), [((1, 2), {"model"}), ((2, 3), set())])
+def test_several_shares_of_pods_under_a_launcher_have_a_device_each(second: tuple[int, ...], wrong: set[str]) -> None:
+    shard = Shard(node_seen("node-a"))
+    shard.add(m.FormatRaised(kind="format_raised", format=6))
+    spec = job_spec(role(replicas=2, gpus=0, gpu_milli=500, gpu_parts=2), launcher="torchrun")
+    shard.queued(spec=spec)
+    shard.allocated(placement(devices=(0, 1), gpu_milli=500), placement(1, devices=second, gpu_milli=500))
+    assert broken(shard) == wrong

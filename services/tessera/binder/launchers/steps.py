@@ -27,12 +27,12 @@ SECURITY = RESTRICTED | {"readOnlyRootFilesystem": True, "runAsNonRoot": True, "
 
 
 def variables(run: Run, rank: int, spec: JobSpec, role: Role) -> dict[str, str]:
-    """Environment of every pod: where the runners listen, under which names, their key, and each pod's whole GPUs."""
+    """Environment of every pod: where the runners listen, under which names, their key, and each pod's GPUs."""
     return {
         "TESSERA_STEPS_PORT": str(PORT),
         "TESSERA_STEPS_KEY": f"{STEPS_KEY_DIRECTORY}/{KEY_FILE}",
         "TESSERA_STEPS_HOSTS": f"{run.run_id}-{{rank}}.{service_name(run.run_id)}",  # `{rank}` is the reader's to fill
-        "TESSERA_STEPS_SLOTS": ",".join(f"{max(1, each.resources.gpus)}(x{each.gang})" for each in spec.roles),
+        "TESSERA_STEPS_SLOTS": ",".join(f"{max(1, each.resources.gpus_seen)}(x{each.gang})" for each in spec.roles),
     }
 
 

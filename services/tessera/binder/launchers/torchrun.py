@@ -4,8 +4,8 @@ Variables of `torchrun` in a run's pods, so that they find one another. Pure.
 All roles of the job form one group, in the order of their ranks. A program may be started in two ways, and both work
 without a word from its owner:
 - one process per pod, as Kubeflow's PyTorchJob has it: RANK is the number of the pod, WORLD_SIZE how many there are;
-- by `torchrun`, one process per whole GPU of its pod: it reads PET_<OPTION> where an option is not on its command
-  line, and gives each of its processes a RANK and WORLD_SIZE of its own. Names and forms are those of
+- by `torchrun`, one process per GPU of its pod, whole or shared: it reads PET_<OPTION> where an option is not on its
+  command line, and gives each of its processes a RANK and WORLD_SIZE of its own. Names and forms are those of
   torch/distributed/run.py and argparse_util.py in PyTorch 2.9; the oldest of them came with 1.9.
 
 A gang of one size meets at rank 0 under fixed node ranks (`static`). An elastic one meets at rank 0 by `c10d`, between
@@ -28,7 +28,7 @@ def variables(run: Run, rank: int, spec: JobSpec, role: Role) -> dict[str, str]:
         "PET_MASTER_PORT": str(PORT),
         "PET_RDZV_ENDPOINT": f"{address}:{PORT}",
         "PET_RDZV_ID": run.run_id,
-        "PET_NPROC_PER_NODE": str(max(1, role.resources.gpus)),
+        "PET_NPROC_PER_NODE": str(max(1, role.resources.gpus_seen)),
         **(_describe_equal_pods(rank, least) if least == most else _elastic(rank, least, most)),
     }
 

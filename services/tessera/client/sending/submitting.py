@@ -43,6 +43,7 @@ def spec_of_options(
     replicas: int,
     gpus: int,
     gpu_milli: int,
+    gpu_parts: int = 1,
     cpu: str | None,
     memory: str | None,
     gpu_model: Sequence[str],
@@ -57,6 +58,7 @@ def spec_of_options(
     resources |= {} if memory is None else {"memory": memory}
     resources |= {"gpus": gpus} if gpus else {}
     resources |= {"gpu_milli": gpu_milli} if gpu_milli else {}
+    resources |= {"gpu_parts": gpu_parts} if gpu_parts > 1 else {}
     resources |= {"claims": claims_of(device, match)} if device or match else {}
     resources |= {"gpu_resource": gpu_resource} if gpu_resource else {}
     resources |= {"isolation": isolation} if isolation else {}

@@ -45,7 +45,8 @@ class Need:
     its gang no two are on one device. `claims` are on devices that drivers publish (DRA). `gpu_resource` names the
     resource of which its GPUs are, "" where the job does not. `shared_cpus`: no kubelet gives its CPUs to it alone.
     `single_numa`: it goes to nodes alone whose kubelet keeps a pod within one NUMA zone.
-    `isolation` is the least that keeps its GPUs from others. `gpu_parts` is how many MIG instances a pod takes.
+    `isolation` is the least that keeps its GPUs from others. `gpu_parts` is how many shares,
+    each of a GPU of its own, or MIG instances a pod takes.
     """
 
     cpu_milli: int
@@ -81,7 +82,7 @@ class Need:
 
     @property
     def total_gpu_milli(self) -> int:
-        """Thousandths of a GPU that one pod takes: whole GPUs, its share, its MIG instances and its claims together."""
+        """Thousandths of a GPU that one pod takes: whole GPUs, shares, MIG instances and its claims together."""
         claimed = sum(claim.gpu_milli for claim in self.claims) if self.claims else 0
         part = self.gpu_milli + PROFILES.get(self.mig_profile, 0)
         return self.gpus * WHOLE_GPU + self.gpu_parts * part + claimed

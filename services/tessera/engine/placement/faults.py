@@ -65,7 +65,7 @@ def _device_faults(need: Need, node: Node, placement: Placement) -> Iterator[str
     # GPUs of a driver are drawn, and have been judged by then.
     gpus = 0 if node.device_profile == "dra" else need.gpus
     milli = WHOLE_GPU if gpus else need.gpu_milli
-    count = gpus or (1 if need.gpu_milli else 0)
+    count = gpus or (need.gpu_parts if need.gpu_milli else 0)
     if placement.gpu_milli != milli or len(devices) != count or len(set(devices)) != count or placement.mig:
         yield f"{at}: asked for {count} devices of {milli}, got {list(devices)} of {placement.gpu_milli}"
     for device in devices:

@@ -3,8 +3,8 @@ Whether one pod, or the pods of a bundle, fit one node: written once, asked by e
 
 The tests run in a fixed order, and the first that fails is the verdict; numbers about all nodes come from counting
 verdicts. Whole GPUs need devices of which nothing is taken; a share needs one device with that much left; a MIG
-instance needs a position inside one device, and a pod of several one for each. How pods are placed relative to each
-other is asked in `topology`.
+instance needs a position inside one device. A pod of several shares needs as many devices, and one of several instances
+as many positions. How pods are placed relative to each other is asked in `topology`.
 """
 
 from collections import Counter
@@ -92,7 +92,7 @@ def _profile_serves(need: Need, node: Node) -> bool:
         return False
     if need.gpu_milli and node.device_profile in OF_REPLICAS:
         # Which GPU a replica is of is the plugin's choice. A pod that others made asks for one by naming the resource.
-        return not need.apart and (bool(need.gpu_resource) or not need.as_made)
+        return not need.apart and need.gpu_parts == 1 and (bool(need.gpu_resource) or not need.as_made)
     if need.gpu_milli and need.as_made and need.gpu_resource:
         return False
     return serves(node.device_profile, "whole" if need.gpus else "share")
@@ -103,7 +103,7 @@ def never_key(need: Need) -> tuple[object, ...]:
     # The share belongs to the memory only where memory is asked for: it decides how much of a GPU's memory counts.
     memory = (need.gpu_memory_bytes, need.gpu_milli) if need.gpu_memory_bytes else ()
     kind = (need.gpus > 0, need.gpu_milli, need.mig_profile, need.as_made, need.gpu_resource, need.device_names)
-    apart = (need.apart, need.isolation) if need.gpu_milli else ()
+    apart = (need.apart, need.isolation, need.gpu_parts > 1) if need.gpu_milli else ()
     first = need.gpu_models, memory, need.node_selector, need.affinity, (need.tolerations, need.tolerated), kind, apart
     return (*first, need.claims, need.single_numa) if need.claims or need.single_numa else first
 
@@ -161,6 +161,8 @@ def _find_shortage(need: Need, node: Node) -> FitFailure | None:
         return FitFailure.GPU
     if need.gpu_milli and (not node.gpu_free or max(node.gpu_free) < need.gpu_milli):
         return FitFailure.GPU
+    if need.gpu_parts > 1 and need.gpu_milli and sum(map(need.gpu_milli.__le__, node.gpu_free)) < need.gpu_parts:
+        return FitFailure.GPU
     if need.mig_profile and free_positions(need, node) < need.gpu_parts:
         return FitFailure.GPU
     if need.devices and _sets_of_devices(need, node) < 1:
@@ -190,8 +192,9 @@ def placed_on(
     Placement of the pod of `rank` on a node that it fits, and the thousandths that it takes of each device.
 
     Whole GPUs: the lowest free slots. A share: `device` if that is said, else the one with the least left that still
-    holds it, then the lowest. Devices of its claims, unless they are said (`drawn`), are drawn so that what stays free
-    is worth most; whole GPUs that a class answers are among these.
+    holds it, then the lowest; of several shares `device` is not asked (`choose_gpus`). Devices of its claims, unless
+    they are said (`drawn`), are drawn so that what stays free is worth most; whole GPUs that a class answers are among
+    these.
     """
     if drawn is None:
         claims = claims_on(need, node) if need.claims or node.offer is not None else ()
@@ -202,6 +205,8 @@ def placed_on(
     if need.gpus and node.device_profile != "dra":
         free = [slot for slot, left in enumerate(node.gpu_free) if left == WHOLE_GPU]
         return Placement(rank, role, node.name, tuple(free[: need.gpus]), WHOLE_GPU, drawn=drawn)
+    if need.gpu_milli and need.gpu_parts > 1:
+        return Placement(rank, role, node.name, choose_gpus(need, node.gpu_free), need.gpu_milli, drawn=drawn)
     if need.gpu_milli:
         if device is None:
             _, device = min((left, slot) for slot, left in enumerate(node.gpu_free) if left >= need.gpu_milli)
@@ -290,13 +295,15 @@ def count_bundles(kind: BundleKind, node: Node) -> int:
     """
     Number of bundles that a node takes now, 0 or more, when it suits all of their pods.
 
-    Exact: equal pods use up each kind of room evenly, shares of one size do not disturb each other across devices, and
-    no two legal positions of one MIG profile overlap.
+    Exact: equal pods use up each kind of room evenly, shares of one size do not disturb each other across devices where
+    each pod has one (of several `count_sharing`), and no two legal positions of one MIG profile overlap.
     """
     cpu, memory, pods = node.open if kind.spares else (node.cpu_free, node.memory_free, node.pods_free)
     need, counts = kind.whole, [pods // len(kind.needs)]
     if need.gpus:
         counts.append(node.gpu_free.count(WHOLE_GPU) // need.gpus)
+    elif need.gpu_milli and need.gpu_parts > 1:
+        counts.append(count_sharing(shares_on(need, node.gpu_free), need.gpu_parts))
     elif need.gpu_milli:
         counts.append(
             sum(1 if need.apart else left // need.gpu_milli for left in node.gpu_free if left >= need.gpu_milli)
@@ -313,6 +320,48 @@ def count_bundles(kind: BundleKind, node: Node) -> int:
     if node.zones and most:
         most = count_in_zones(kind.needs, node, most)
     return most if node.offer is None and not need.claims else sets_of(need, node, most)
+
+
+def shares_on(need: Need, gpu_free: Sequence[int]) -> list[int]:
+    """Number of shares that each GPU takes; 1 at most where those of a gang are `apart`."""
+    shares = [max(0, left) // need.gpu_milli for left in gpu_free]
+    return [min(count, 1) for count in shares] if need.apart else shares
+
+
+def count_sharing(shares: Sequence[int], parts: int) -> int:
+    """
+    Number of pods that GPUs which take so many `shares` hold, where each pod takes one of each of `parts` GPUs.
+
+    So m pods fit if and only if the sum of min(share, m) is at least parts * m: no GPU serves a pod twice, and dealing
+    the shares out in turns, GPU by GPU, gives no pod two of one. If m pods fit, fewer do.
+    """
+    most = sum(shares) // parts
+    # What does not fit comes down at once to what the sum allows, which is never below the answer.
+    while (fitting := sum(min(count, most) for count in shares) // parts) < most:
+        most = fitting
+    return most
+
+
+def choose_gpus(need: Need, gpu_free: Sequence[int]) -> tuple[int, ...]:
+    """
+    GPUs for the shares of one pod: after it, one pod less fits than before, and never two.
+
+    The tightest ones, then the lowest, but for as many of the roomiest as have to be among them. Raises ValueError
+    where fewer GPUs have room.
+    """
+    shares = shares_on(need, gpu_free)
+    tightest = [at for _, at in sorted((gpu_free[at], at) for at, count in enumerate(shares) if count)]
+    if len(tightest) < need.gpu_parts:
+        raise ValueError(f"{len(tightest)} GPUs have a share of {need.gpu_milli} left, and not {need.gpu_parts}")
+    most = count_sharing(shares, need.gpu_parts)
+    # A GPU with a share for each of the pods serves one less after this one, whether this one is on it or not: each of
+    # these that is passed over costs a share more, and there are only so many to spare.
+    roomiest = [at for at in tightest if shares[at] >= most]
+    spare = sum(min(count, most) for count in shares) - need.gpu_parts * most
+    needed = roomiest[: max(0, len(roomiest) - spare)]
+    # Among those that may be chosen freely best fit leaves roomy GPUs to larger shares and to whole GPUs.
+    others = [at for at in tightest if at not in needed]
+    return tuple(sorted([*needed, *others[: need.gpu_parts - len(needed)]]))
 
 
 def count_spared(kind: BundleKind, node: Node) -> int:

@@ -265,4 +265,5 @@ def _too_much_together(roles: tuple[RoleNeed, ...], known: EmptyNodes) -> Reason
 
 def _gpu_milli(roles: tuple[RoleNeed, ...]) -> int:
     """Thousandths of GPUs without MIG instances, which count by the most that they take of any kind of GPU."""
-    return sum(role.replicas * (role.need.gpus * WHOLE_GPU + role.need.gpu_milli) for role in roles)
+    needs = ((role.replicas, role.need) for role in roles)
+    return sum(pods * (need.gpus * WHOLE_GPU + need.gpu_milli * need.gpu_parts) for pods, need in needs)

@@ -219,6 +219,9 @@ def _nearest(need: Need, table: NodeTable, rows: Ints) -> Numbers:
         numbers |= {"gpus_held_by_pods_not_of_tessera": theirs} if theirs else {}
     if need.gpu_milli:
         numbers |= {"gpu_milli_wanted": need.gpu_milli, "most_gpu_milli_free_on_a_device": _most(table.most[rows])}
+        if need.gpu_parts > 1:
+            most = _most(table.gpus_with(need.gpu_milli)[rows])
+            numbers |= {"shares_wanted": need.gpu_parts, "most_gpus_with_a_share_free_on_a_node": most}
     if need.mig_profile:
         numbers["most_slices_free_on_a_device"] = max(map(most_free_slices, nodes), default=0)
         numbers["gpus_cut_so_that_none_fits"] = sum(_fragmented(need, node) for node in nodes)

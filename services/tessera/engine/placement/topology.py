@@ -112,7 +112,8 @@ def _enough(bundle_sets: tuple[BundleSet, ...], names: Sequence[str], attempt: A
     nodes = [attempt.node(name) for name in names]
     # Sums only: enough in sum may still not fit, yet too little in sum never does.
     gpu_milli = sum(
-        bundles.count * (bundles.whole.gpus * WHOLE_GPU + bundles.whole.gpu_milli) for bundles in bundle_sets
+        bundles.count * (bundles.whole.gpus * WHOLE_GPU + bundles.whole.gpu_milli * bundles.whole.gpu_parts)
+        for bundles in bundle_sets
     )
     cpu_milli = sum(bundles.count * bundles.whole.cpu_milli for bundles in bundle_sets)
     gpu_free = sum(left for node in nodes for left in node.gpu_free if left > 0)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 
 from tessera.testkit.devices_checker import ANY, CheckedDevices, drawn_amounts, fits_a_zone
-from tessera_schemas.cluster.devices import NAMES_NO_CARDS, serves
+from tessera_schemas.cluster.devices import NAMES_NO_CARDS, OF_REPLICAS, serves
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.cluster.mig import milli_at
 from tessera_schemas.config import Pool, Queue, Tenant
@@ -149,6 +149,7 @@ class CheckedNodes:
             "its affinity does not hold": not all(_holds(term, node.labels) for term in role.affinity),
             f"the node serves {node.device_profile}": asked.kind
             and not (driven or serves(node.device_profile, asked.kind)),
+            "replicas may be of one GPU": asked.gpu_parts > 1 and node.device_profile in OF_REPLICAS,
             f"its shares are of {node.share_milli}": asked.gpu_milli and node.share_milli not in (0, asked.gpu_milli),
             f"its GPUs are less isolated than {asked.isolation}": asked.isolation != "none"
             and not self._isolates(role, place, node),

@@ -319,7 +319,7 @@ class Rules:
         bound = [(r, self.nodes[p.node]) for r, p in pods if r.resources.total_gpu_milli and not r.mixed_models]
         models = {(launched or group_of(r, job.adopted is not None), node.gpu_model) for r, node in bound}
         self.demand(len({of for of, _ in models}) == len(models), "model", f"{what} is on {models}")
-        shares = [(p.node, p.devices) for r, p in pods if launched and r.resources.gpu_milli]
+        shares = [(p.node, at) for r, p in pods if launched and r.resources.gpu_milli for at in p.devices]
         self.demand(len(set(shares)) == len(shares), "model", f"{what}: several shares on one device: {shares}")
 
     def _firm_beyond(self, job: JobRow, flavor: str) -> list[FlavorResource]:

@@ -86,6 +86,15 @@ def test_mig_instances_of_a_pod_are_so_many_of_one_profile(count: int) -> None:
     assert (reason.code, "1g.10gb as well" in reason.detail) == (Code.NOT_SUPPORTED_YET, True)
 
 
+def test_a_replica_of_each_of_several_gpus_is_refused_by_name() -> None:
+    notes = {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}
+    reason = refused({"containers": [container(**{"nvidia.com/gpu": 1})]}, notes)
+    assert (reason.code, reason.field) == (
+        Code.NOT_SUPPORTED_YET,
+        "metadata.annotations[gpu-fraction-num-devices]",
+    )
+
+
 def test_a_share_of_a_gpu_is_asked_for_by_annotation_with_its_memory() -> None:
     found = taken({"containers": [{}]}, {"tessera.io/gpu-milli": "250", "tessera.io/gpu-memory": "10Gi"})
     assert (found.gpu_milli, found.gpu_memory_bytes) == (250, 10 * 2**30)

@@ -531,12 +531,21 @@ def test_a_fraction_of_a_gpu_is_a_share_of_it() -> None:
     assert role(annotations={"gpu-fraction": "0.5", "tessera.io/gpu-milli": "250"}).resources.gpu_milli == 250
 
 
+def test_a_fraction_of_several_gpus_is_a_share_of_each() -> None:
+    notes = {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}
+    asked = role(annotations=notes).resources
+    assert (asked.gpu_milli, asked.gpu_parts, asked.total_gpu_milli) == (500, 2, 1000)
+
+
 @pytest.mark.parametrize(
     ("notes", "code"),
     [
         ({"gpu-fraction": "1.5"}, Code.INVALID_FIELD),
         ({"gpu-fraction": "half"}, Code.INVALID_FIELD),
-        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, Code.NOT_SUPPORTED_YET),
+        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "0"}, Code.INVALID_FIELD),
+        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "65"}, Code.INVALID_FIELD),
+        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "two"}, Code.INVALID_FIELD),
+        ({"gpu-fraction-num-devices": "2"}, Code.INVALID_FIELD),
         ({"gpu-memory": "4096"}, Code.NOT_SUPPORTED_YET),
     ],
 )

@@ -24,11 +24,13 @@ from tessera_schemas.cluster.labels import (
     MIG_RESOURCE_PREFIX,
 )
 from tessera_schemas.cluster.resource_kinds import FIELDS, KINDS, is_device
+from tessera_schemas.job import GPU_PARTS_MAX
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.quantities import QuantityError, quantity
 
 Amounts = dict[str, Fraction]
 NONE = Fraction(0)
+FRACTION_DEVICES = "gpu-fraction-num-devices"
 NOT_COUNTED = "ephemeral-storage"
 """Of a node's own disk there is no book: its kubelet refuses the pod that does not fit, and the job goes elsewhere."""
 
@@ -204,12 +206,16 @@ def _with_share(wanted: Json, annotations: Json) -> Json | Reason:
         fraction = _fraction(annotations)
         if isinstance(fraction, Reason):
             return fraction
-        share = fraction
+        share, parts = fraction
+        wanted |= {"gpu_parts": parts} if parts > 1 else {}
     if share:
         if not (share.isascii() and share.isdecimal() and len(share) <= 3 and int(share)):
             field = f"metadata.annotations[{GPU_MILLI_ANNOTATION}]"
             return no(Code.INVALID_FIELD, field, f"{share!r}: thousandths of one GPU, 1 to 999")
         wanted["gpu_milli"] = int(share)
+        if wanted.get("gpus") == 1 and "gpu_parts" in wanted:
+            field = f"metadata.annotations[{FRACTION_DEVICES}]"
+            return no(Code.NOT_SUPPORTED_YET, field, "replicas of a plugin may be of one GPU; ask for no GPU besides")
         if wanted.get("gpus") == 1:  # its container takes one of a node's replicas, and none of a plugin of one's own
             wanted |= {"gpus": 0, "gpu_resource": wanted.get("gpu_resource") or GPU_RESOURCE}
     if memory:
@@ -222,21 +228,22 @@ def _says_share(annotations: Json) -> bool:
     return any(text(annotations, name) for name in (GPU_MILLI_ANNOTATION, "gpu-fraction"))
 
 
-def _fraction(annotations: Json) -> str | Reason:
-    """KAI's share of one GPU in thousandths; "" for none."""
+def _fraction(annotations: Json) -> tuple[str, int] | Reason:
+    """KAI's share of a GPU in thousandths, "" for none; and of how many GPUs the pod has one each."""
     if text(annotations, "gpu-memory"):
         detail = f"a share is said as gpu-fraction or {GPU_MILLI_ANNOTATION}, its memory as {GPU_MEMORY_ANNOTATION}"
         return no(Code.NOT_SUPPORTED_YET, "metadata.annotations[gpu-memory]", detail)
-    if text(annotations, "gpu-fraction-num-devices") not in ("", "1"):
-        field = "metadata.annotations[gpu-fraction-num-devices]"
-        return no(Code.NOT_SUPPORTED_YET, field, "a pod has a share of one GPU, or whole GPUs")
-    words = text(annotations, "gpu-fraction")
+    words, devices = text(annotations, "gpu-fraction"), text(annotations, FRACTION_DEVICES) or "1"
+    parts = int(devices) if devices.isascii() and devices.isdecimal() and len(devices) <= 2 else 0
+    if not 1 <= parts <= GPU_PARTS_MAX or (parts > 1 and not words):
+        detail = f"{devices!r}: 1 to {GPU_PARTS_MAX} GPUs, beside gpu-fraction"
+        return no(Code.INVALID_FIELD, f"metadata.annotations[{FRACTION_DEVICES}]", detail)
     if not words:
-        return ""
+        return "", 1
     try:
         share = ceil(quantity(words) * 1000)
     except QuantityError:
         share = 0
     if not 0 < share < 1000:
         return no(Code.INVALID_FIELD, "metadata.annotations[gpu-fraction]", f"{words!r}: more than 0 and less than 1")
-    return str(share)
+    return str(share), parts

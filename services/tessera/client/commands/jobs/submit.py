@@ -53,6 +53,7 @@ async def submit(
     ] = None,
     gpus: Annotated[int, typer.Option(help="Whole GPUs per replica", min=0)] = 0,
     gpu_milli: Annotated[int, typer.Option(help="Or thousandths of one GPU", min=0, max=999)] = 0,
+    gpu_parts: Annotated[int, typer.Option(help="With --gpu-milli: such a share of each of so many GPUs", min=1)] = 1,
     cpu: Annotated[
         str | None,
         typer.Option(help="CPU per replica: 2, 500m (default: its GPUs' share of a node)", show_default=False),
@@ -111,7 +112,7 @@ async def submit(
 
 
 NAMED = {"name": "name", "queue": "queue", "priority_class": "priority", "project": "project"}
-OF_GPUS = ("gpus", "gpu_milli", "gpu_model", "gpu_resource", "isolation")
+OF_GPUS = ("gpus", "gpu_milli", "gpu_parts", "gpu_model", "gpu_resource", "isolation")
 ROLE_OPTIONS = (*OF_GPUS, "cpu", "memory", "replicas", "toleration", "device", "match", "image")
 
 

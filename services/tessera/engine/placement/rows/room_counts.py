@@ -176,15 +176,14 @@ class RoomTable(NodeTable):
         for free, asked in zip(part.free, columns.T[:NEVER, :, None], strict=True):
             np.minimum(found, free // np.maximum(asked, 1) + (asked == 0) * UNLIMITED, out=found)
         np.maximum(found, 0, out=found)
-        shares = dict[tuple[int, bool], Ints]()
+        shares = dict[tuple[int, bool, int], Ints]()
         special = ((one, self._special[number]) for one, number in enumerate(at.tolist()) if number in self._special)
         for one, kind in special:
-            milli, apart, room = kind.whole.gpu_milli, kind.whole.apart, found[one]
-            if milli and not kind.whole.gpus:
-                if (milli, apart) not in shares:
-                    of_devices = np.maximum(part.gpu_free(), 0) // milli
-                    shares[milli, apart] = (np.minimum(of_devices, 1) if apart else of_devices).sum(axis=1)
-                np.minimum(room, shares[milli, apart], out=room)
+            room, asked_shares = found[one], (kind.whole.gpu_milli, kind.whole.apart, kind.whole.gpu_parts)
+            if kind.whole.gpu_milli and not kind.whole.gpus:
+                if asked_shares not in shares:
+                    shares[asked_shares] = count_sharing_by_row(part.gpu_free(), *asked_shares)
+                np.minimum(room, shares[asked_shares], out=room)
             for name, count in kind.whole.devices:
                 np.minimum(room, np.maximum(part.devices(name), 0) // count, out=room)
             if kind.spares and self.keeps:
@@ -204,6 +203,21 @@ class RoomTable(NodeTable):
             searched = room if kind.whole.mig_profile else room * self.offering[part.rows]
             for cell in np.flatnonzero(searched).tolist():
                 room[cell] = count_bundles(kind, part.node(cell))
+
+
+def count_sharing_by_row(gpu_free: Ints, milli: int, apart: bool, parts: int) -> Ints:
+    """Number of pods of so many shares each that the GPUs of each row hold: as `count_sharing`."""
+    of_devices = np.maximum(gpu_free, 0) // milli
+    of_devices = np.minimum(of_devices, 1) if apart else of_devices
+    most: Ints = of_devices.sum(axis=1) // parts
+    # Rows that fit already stay as they are; the loop ends with the one that comes down the longest, after a few
+    # halvings, and pods of one share need none.
+    while parts > 1:
+        fitting = np.minimum(of_devices, most[:, None]).sum(axis=1) // parts
+        if (fitting >= most).all():
+            break
+        most = np.minimum(fitting, most)
+    return most
 
 
 class _Now:

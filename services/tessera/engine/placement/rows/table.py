@@ -87,10 +87,14 @@ def state_of(node: Node) -> tuple[object, ...]:
 
 
 def policy_for(kind: BundleKind, scoring: ScoringPolicy) -> ScoringPolicy:
-    """No mix prices MIG instances of a device plugin; of devices that are claimed the loss of others' pieces counts."""
+    """
+    No mix prices MIG instances of a device plugin, nor several shares of one pod; of devices that are claimed the loss
+    of others' pieces counts.
+    """
     if kind.whole.claims:
         return LEAST_LOST
-    return BEST_FIT if kind.whole.mig_profile else scoring
+    # A policy that prices a share looks at the one GPU that it would take, which of several is another question.
+    return BEST_FIT if kind.whole.mig_profile or kind.whole.gpu_parts > 1 else scoring
 
 
 def entry(kind: BundleKind, node: Node, scoring: ScoringPolicy) -> Entry | None:
@@ -211,6 +215,11 @@ class NodeTable:
             found = self._devices[name] = np.fromiter(there, np.int64, len(self.names))
         return found
 
+    def gpus_with(self, gpu_milli: int) -> Ints:
+        """Number of GPUs with a share of this size left, by row."""
+        found: Ints = (self.gpu_free >= gpu_milli).sum(axis=1)
+        return found
+
     def misses(self, kind: BundleKind) -> NDArray[np.int8]:
         """What a bundle lacks first on each row, as a place in `MISSES` from 1 on; 0 where it fits or is not suited."""
         need, found = kind.whole, np.zeros(len(self.names), np.int8)
@@ -227,6 +236,8 @@ class NodeTable:
             np.putmask(found, self.free[WHOLE] < need.gpus, 1)
         if need.gpu_milli:
             np.putmask(found, self.most < need.gpu_milli, 1)
+            if need.gpu_parts > 1:
+                np.putmask(found, self.gpus_with(need.gpu_milli) < need.gpu_parts, 1)
         if need.mig_profile:
             found[
                 [row for row in self.suited_rows(kind).tolist() if free_positions(need, self.at[row]) < need.gpu_parts]
