@@ -19,9 +19,10 @@ from tessera_schemas.cluster.device_layouts import (
     OfferedDevice,
     TakenDevice,
 )
+from tessera_schemas.facts import RequeueRequested
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code
-from tests.builders import admitted, job_spec
+from tests.builders import admitted, job_spec, run_absent
 from tests.published_devices import (
     DRIVER,
     NIC_DRIVER,
@@ -316,6 +317,20 @@ def test_a_job_that_is_counted_anew_while_it_waits_leaves_a_line_by_expected_tim
     world.settle()
     assert world.running("early")
     assert world.run("early").amount.gpu_milli == 2000
+
+
+def test_a_job_that_is_queued_again_counts_by_what_was_learnt_while_it_ran() -> None:
+    layout = cut_gpus(1)
+    world = cluster(layout, gpus=1)
+    halves = sum(1 << at for at, device in enumerate(layout.devices) if "half" in device.name)
+    world.commit(class_seen("some", SMALL), selected(layout, halves, SMALL))
+    submit(world, "one", claiming(claim(device_class="some")))
+    world.commit(selected(layout, (1 << len(layout.devices)) - 1, SMALL))
+    assert world.run("one").amount.gpu_milli == 500, "a run keeps what it counts for"
+    run = world.run("one").run_id
+    world.commit(RequeueRequested(kind="requeue_requested", job_id=world.job("one").job_id, tenant="lab"))
+    world.commit(run_absent(run))
+    assert world.job("one").amount.gpu_milli == 1000, "it may get the whole GPU"
 
 
 def test_a_restored_state_offers_the_same_and_hashes_alike() -> None:

@@ -15,6 +15,7 @@ from tessera.domain.devices.offers import (
     selection_key,
 )
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
+from tessera.domain.entities import Job
 from tessera.domain.errors import Contradiction
 from tessera.domain.folding.steps import applies, tally_tenant
 from tessera.domain.mix import PODS_COUNTED, ClaimedPieces, see_pieces
@@ -68,12 +69,18 @@ def weigh_claims(state: State, gang: Gang) -> Gang:
 def _weigh_jobs(state: State) -> None:
     """Counts what jobs in line claim by what is known now; a run keeps what it counted for when it began."""
     for job in state.claiming_jobs():
-        gang = weigh_claims(state, job.gang) if job.phase is Phase.QUEUED else job.gang
-        if gang is not job.gang:
-            amount = gang.amount if job.array is None else job.amount
-            tally_tenant(state, job.tenant, job.amount, -1)
-            state.put_job(replace(job, roles=gang, amount=amount))
-            tally_tenant(state, job.tenant, amount, 1)
+        if job.phase is Phase.QUEUED:
+            weigh_job(state, job)
+
+
+def weigh_job(state: State, job: Job) -> None:
+    """Counts what a job in line claims by what is known now."""
+    gang = weigh_claims(state, job.gang)
+    if gang is not job.gang:
+        amount = gang.amount if job.array is None else job.amount
+        tally_tenant(state, job.tenant, job.amount, -1)
+        state.put_job(replace(job, roles=gang, amount=amount))
+        tally_tenant(state, job.tenant, amount, 1)
 
 
 def offer_anew(state: State, layouts: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from tessera.domain.devices.resources import NOTHING
 from tessera.domain.entities import Earmark, EndedJob, Job
 from tessera.domain.errors import Contradiction
 from tessera.domain.folding.books import flavor_of_run
-from tessera.domain.folding.device_offers import see_claims, weigh_claims
+from tessera.domain.folding.device_offers import see_claims, weigh_claims, weigh_job
 from tessera.domain.folding.steps import (
     FORMAT_OF_LATER,
     applies,
@@ -257,6 +257,7 @@ def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -
         **_last_run(state, job, record.reason),
     )
     count_task(state, job, waiting=1, aside=is_aside(state, job))
+    weigh_job(state, job)  # more may be known of devices than when its run began, which kept what it counted for
 
 
 def _last_run(state: State, job: Job, reason: Reason) -> dict[str, Any]:

@@ -124,8 +124,7 @@ class Rules:
         """The run counts in the queue, from format 6 on by the flavor on which most of its GPUs are."""
         self.quotas.add(before, run.flavor, run.amount, -1)
         if self.format >= FORMAT_OF_BOOKS:
-            pods = run.places.values()
-            parts = [(self.nodes[pod.node], rows.amount_at(run.job, [pod])["gpu_milli"] or 1) for pod in pods]
+            parts = [(self.nodes[p.node], rows.amount_at(run.job, [p])["gpu_milli"] or 1) for p in run.places.values()]
             named = self.quotas.flavors(queue, run.amount) - {""}
             on = {each: -sum(part for node, part in parts if self.quotas.is_on(node, each)) for each in named}
             run.flavor = min((some, each) for each, some in {"": 0, **on}.items())[1]
@@ -520,6 +519,7 @@ class Rules:
 
     def _requeued(self, r: m.Requeued) -> None:
         if (job := self.jobs.get(r.job_id)) is not None:
+            self.claims.weigh(job)
             job.evictions += r.reason.code in CAUSE
             job.away = job.adopted is not None
 
