@@ -1020,11 +1020,11 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
     [
         (account_checker, 360),
         (checker, 600),
-        (devices_checker, 205),
+        (devices_checker, 230),
         (events_checker, 160),
         (pays_checker, 130),
         (relations_checker, 145),
-        (rules_checker, 1180),
+        (rules_checker, 1240),
     ],
 )
 def test_the_checkers_stay_small_enough_to_be_judged_by_eye(package: Any, most: int) -> None:
