@@ -1019,7 +1019,7 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
     ("package", "most"),
     [
         (account_checker, 360),
-        (checker, 600),
+        (checker, 610),
         (devices_checker, 230),
         (events_checker, 160),
         (pays_checker, 130),
