@@ -218,6 +218,15 @@ def test_a_refusal_of_several_instances_says_how_many_a_node_has() -> None:
     assert "2 instances of 3g.20gb" in never.detail
 
 
+def test_instances_of_one_pod_are_of_one_numa_zone_where_the_kubelet_keeps_pods_within_one() -> None:
+    zone = (("nvidia.com/mig-3g.20gb", 2),)
+    there, kinds = replace(cut(gpus=2), zones=(zone, zone)), [need(mig_profile="3g.20gb", gpu_parts=n) for n in (2, 3)]
+    assert [fits(kind, there) for kind in kinds] == [None, FitFailure.ZONES]
+    one = need(mig_profile="3g.20gb")
+    after = there.taking(one, placed_on(there, one, 0, "worker"), 1)
+    assert [count_bundles(kind_of((kind,)), after) for kind in (one, kinds[0])] == [3, 1]
+
+
 @pytest.mark.parametrize(
     ("starts", "devices"),
     [((0, 0), (1, 1)), ((0,), (1,)), ((0, 4, 4), (1, 1, 1)), ((0, 2), (1, 1)), ((), (1, 1))],

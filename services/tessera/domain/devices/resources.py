@@ -72,13 +72,14 @@ class Need:
 
     def by_the_piece(self, gpu_resource: str) -> list[tuple[str, int]]:
         """
-        Amounts that a kubelet hands out by the piece: GPUs, devices, and CPUs that the pod may have alone.
+        Amounts that a kubelet hands out by the piece: GPUs, instances, devices, and CPUs that the pod may have alone.
 
         `gpu_resource` is the resource by which the node offers its GPUs, "" for NVIDIA's.
         """
         # What containers of others' pods ask for one by one is not known here, and CPUs are given to containers.
         alone = not (self.as_made or self.shared_cpus or self.cpu_milli % 1000)
-        return [("cpu", self.cpu_milli if alone else 0), (gpu_resource or GPU_RESOURCE, self.gpus), *self.devices]
+        counted = [("cpu", self.cpu_milli if alone else 0), (gpu_resource or GPU_RESOURCE, self.gpus), *self.devices]
+        return [*counted, (resource_of(self.mig_profile), self.gpu_parts)] if self.mig_profile else counted
 
     @property
     def total_gpu_milli(self) -> int:

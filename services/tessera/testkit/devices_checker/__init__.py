@@ -36,9 +36,9 @@ def drawn_amounts(drawn: Iterable[DrawnDevice]) -> Counter[str]:
 
 
 def fits_a_zone(asked: Resources, node: NodeSeen) -> bool:
-    """Whether one NUMA zone has the pod's GPUs and devices, of those that the node's zones have at all."""
+    """Whether one NUMA zone has the pod's GPUs, instances and devices, of those that the node's zones have at all."""
     there = {name for zone in node.zones for name, amount in zone.items() if amount}
-    every = {node.gpu_resource or GPU_RESOURCE: asked.gpus, **asked.devices}
+    every = {node.gpu_resource or GPU_RESOURCE: asked.gpus, **asked.extended}
     counted = {name: amount for name, amount in every.items() if name in there}
     return not counted or any(all(zone.get(n, 0) >= amount for n, amount in counted.items()) for zone in node.zones)
 
