@@ -24,6 +24,7 @@ class StartClock:
         self._changed: dict[str, tuple[int, float]] = {}  # a binder's lease: its sequence, and when it changed
         self._newest = 0
         self._before: tuple[int, float] | None = None
+        self._since = 0
 
     async def look(self) -> bool:
         """Whether binders act, what they said a look ago is taken in, and the ledger answers. Raises Transient."""
@@ -53,4 +54,6 @@ class StartClock:
             if abs((ts - ts_before) / 1000 - (now - at)) > GAP_SECONDS:
                 self.fresh.lost()
         self._before = ts, now
-        return ts - int(self.fresh.seconds(0.0) * 1000)
+        # Never earlier than what was said before: both clocks are rounded, and a run would lack a millisecond.
+        self._since = max(self._since, ts - int(self.fresh.seconds(0.0) * 1000))
+        return self._since

@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from unittest.mock import Mock
 
 import pytest
 
 from tessera.kernel.errors import Transient
+from tessera.scheduler.start_clock import StartClock
 from tessera_schemas.config import Policy
 from tessera_schemas.ledger import Allocated
 from tessera_schemas.reasons import Code
@@ -123,3 +125,23 @@ async def test_a_shorter_start_timeout_takes_no_time_from_a_run_that_has_begun(w
     assert stopped_for(world) == []
     await world.clock.run(8)
     assert stopped_for(world) == [Code.START_TIMEOUT]
+
+
+class HalfMilliseconds:
+    """A clock whose monotonic time has fractions of what the ledger's time is in."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def test_starts_are_never_watched_from_an_earlier_moment_than_was_said() -> None:
+    clock = HalfMilliseconds()
+    watched = StartClock(Mock(clock=clock), "s", Mock(), 6.0)
+    watched.fresh.looked()
+    clock.seconds += 1.0004  # 1,000 ms
+    first = watched.since(1_000)
+    clock.seconds += 0.0007  # 1,001 ms, within which the ledger went on by none
+    assert watched.since(1_000) == first
