@@ -103,6 +103,43 @@ def test_rails_and_nvlink_domains_become_levels() -> None:
     assert levels == [("rail", "example.org/rail"), ("gpu-clique", "nvidia.com/gpu.clique")]
 
 
+@pytest.mark.parametrize(
+    ("labels", "levels"),
+    [
+        (
+            {f"network.topology.nvidia.com/{name}" for name in ("accelerator", "core", "leaf", "spine")},
+            ["core", "spine", "leaf", "accelerator"],
+        ),
+        (
+            {
+                *(f"fabric.topograph.run/tier-{tier}" for tier in (0, 1)),
+                *("accelerator.topograph.run/domain", "accelerator.topograph.run/sub-domain"),
+            },
+            ["tier-1", "tier-0", "domain", "sub-domain"],
+        ),
+        (
+            {"fabric.topograph.run/tier-0", "accelerator.topograph.run/domain", "nvidia.com/gpu.clique"},
+            ["tier-0", "gpu-clique"],
+        ),
+    ],
+    ids=["Topograph before version 1", "Topograph", "Topograph beside GPU feature discovery"],
+)
+def test_labels_of_topograph_become_levels_widest_first(labels: set[str], levels: list[str]) -> None:
+    body = read(written(node("a", labels=dict.fromkeys(sorted(labels), "x"))))
+    assert [level.name for level in body.topology] == levels
+
+
+def test_of_too_many_levels_the_narrow_ones_that_divide_the_nodes_are_taken() -> None:
+    tiers = {f"fabric.topograph.run/tier-{tier}": f"s{tier}" for tier in (0, 1, 10)}
+    one = {"topology.kubernetes.io/region": "eu", ZONE: "eu-1", "nvidia.com/gpu.clique": "c.1", **tiers}
+    other = {**one, ZONE: "eu-2", **{key: f"{value}b" for key, value in tiers.items()}, "nvidia.com/gpu.clique": "c.2"}
+    alike = {**one, "a.org/rack": "r1"}
+    body = read(written(node("a", labels=one), node("b", labels=other)))
+    assert [level.name for level in body.topology] == ["tier-10", "tier-1", "tier-0", "gpu-clique"]
+    body = read(written(node("a", labels=alike)))
+    assert [level.name for level in body.topology] == ["tier-10", "tier-1", "tier-0", "gpu-clique"]
+
+
 def test_nodes_that_are_gone_are_no_quota() -> None:
     assert read(written(node("a"), node("b", gone=True))).queues[0].quotas[0].part_percent == 100
     assert not read(written(node("a", gpus=0, model=""), node("b", gone=True))).queues[0].quotas

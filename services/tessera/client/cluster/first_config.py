@@ -24,18 +24,22 @@ DEFAULT_POOL = DEFAULT_QUEUE = "default"
 ROOT = "everyone"
 HINT = "#+"
 """Begins a line of YAML that the reader may take in as it stands, all of them together."""
-LEVEL_LABELS = (
-    "topology.kubernetes.io/region",
-    "topology.kubernetes.io/zone",
-    "topology.k8s.aws/network-node-layer-1",
-    "topology.k8s.aws/network-node-layer-2",
-    "topology.k8s.aws/network-node-layer-3",
-    "cloud.google.com/gce-topology-block",
-    "cloud.google.com/gce-topology-subblock",
+FABRIC_TIER = re.compile(r"fabric\.topograph\.run/tier-([0-9]{1,3})")
+"""A tier of switches as NVIDIA's Topograph writes it; that of the switch next to the node has number 0."""
+NVLINK_LABELS = (
     "nvidia.com/gpu.clique",
+    "accelerator.topograph.run/domain",
+    "network.topology.nvidia.com/accelerator",
 )
-LEVEL_WORDS = ("region", "zone", "superpod", "spine", "block", "subblock", "row", "leaf", "rail", "rack")
-"""Labels of topology, by key or by the last word of the key; each list widest first."""
+"""Three labels of one thing, a domain of NVLink; the first that nodes carry is taken."""
+LEVEL_LABELS = (
+    *("region", "zone", "superpod", "network.topology.nvidia.com/core", "spine", "block", "subblock", "row", "leaf"),
+    *("rail", "rack"),
+    *(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3)),
+    *("cloud.google.com/gce-topology-block", "cloud.google.com/gce-topology-subblock"),
+    *(FABRIC_TIER.pattern, *NVLINK_LABELS, "accelerator.topograph.run/sub-domain"),
+)
+"""Labels of topology, by key or by the last word of the key, widest first."""
 SAID_LIMITS = {
     "jobs": "that have not ended",
     "submits_per_second": "jobs handed in, lastingly",
@@ -246,16 +250,34 @@ def _models(nodes: Sequence[NodeView]) -> dict[str, int]:
 
 
 def _levels(nodes: Sequence[NodeView]) -> list[str]:
-    """The known topology labels that nodes carry, widest first."""
-    keys = {key for node in nodes for key in node.labels}
-    known = [key for key in keys if key in LEVEL_LABELS or key.rpartition("/")[2] in LEVEL_WORDS]
-    return sorted(known, key=_width)[:LEVELS_MAX]
+    """
+    The known topology labels that nodes carry, widest first.
+
+    Of too many those make way that have one value on all nodes, then the widest: gangs gain most by the narrow ones.
+    """
+    values: dict[str, set[str]] = {}
+    for node in nodes:
+        for key, value in node.labels.items():
+            values.setdefault(key, set()).add(value)
+    nvlink = next((key for key in NVLINK_LABELS if key in values), None)
+    known = sorted(
+        (key for key in values if _is_level(key) and (key not in NVLINK_LABELS or key == nvlink)), key=_width
+    )
+    if len(known) > LEVELS_MAX:
+        known = [key for key in known if len(values[key]) > 1][-LEVELS_MAX:] or known[-LEVELS_MAX:]
+    return known
+
+
+def _is_level(key: str) -> bool:
+    return bool(FABRIC_TIER.fullmatch(key)) or key in LEVEL_LABELS or key.rpartition("/")[2] in LEVEL_LABELS
 
 
 def _width(key: str) -> tuple[int, int, str]:
-    word = key.rpartition("/")[2]
-    width = LEVEL_WORDS.index(word) if word in LEVEL_WORDS else len(LEVEL_WORDS)
-    return width, LEVEL_LABELS.index(key) if key in LEVEL_LABELS else len(LEVEL_LABELS), key
+    """Place of a level's label in the order from the widest on."""
+    tier = FABRIC_TIER.fullmatch(key)
+    if tier is not None:
+        return LEVEL_LABELS.index(FABRIC_TIER.pattern), -int(tier[1]), key
+    return LEVEL_LABELS.index(key if key in LEVEL_LABELS else key.rpartition("/")[2]), 0, key
 
 
 def _level_names(label: str) -> Iterator[str]:
