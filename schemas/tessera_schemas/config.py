@@ -367,6 +367,13 @@ class Policy(Strict):
         ),
     ] = later(0)
     fair_share: Annotated[FairShare, Field(description="History in the order of the line")] = later(FairShare())
+    gang_topology: Annotated[
+        Literal["unconstrained", "preferred"],
+        Field(
+            description="Domains of gangs of several pods that say no topology. unconstrained: any. preferred: as few "
+            "as there can be of the configuration's levels, the narrowest level first"
+        ),
+    ] = later("unconstrained")
 
 
 class Defaults(Strict):

@@ -14,7 +14,9 @@ from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code, Reason
 
 Levels = Mapping[str, str]
-"""Short name to label."""
+"""Short name to label, widest first."""
+NEAR = "/"
+"""Name of the group of roles that go near each other unasked; no role can say it."""
 
 
 def with_labels(roles: Sequence[RoleNeed], levels: Levels) -> tuple[RoleNeed, ...]:
@@ -27,6 +29,22 @@ def with_labels(roles: Sequence[RoleNeed], levels: Levels) -> tuple[RoleNeed, ..
         )
         for role in roles
     )
+
+
+def near_each_other(roles: Sequence[RoleNeed], levels: Levels) -> tuple[RoleNeed, ...]:
+    """
+    The needs of a gang of several pods, each role in as few domains as there can be, if it says nothing of its place.
+
+    Those that start with some pods and grow go wherever there is room, as when their owner asks for a domain.
+    """
+    labels = tuple(reversed(levels.values()))
+    if not labels or sum(role.replicas for role in roles) < 2:
+        return tuple(roles)
+    return tuple(replace(role, levels=labels, group=NEAR) if _says_nothing(role) else role for role in roles)
+
+
+def _says_nothing(role: RoleNeed) -> bool:
+    return not (role.levels or role.spread or role.beside or role.more)
 
 
 def unknown_levels(roles: Sequence[Role], levels: Levels) -> list[Reason]:
