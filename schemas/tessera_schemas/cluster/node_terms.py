@@ -1,5 +1,7 @@
 """Terms by which a job says which nodes its pods may go to, and how near to each other."""
 
+import re
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -18,10 +20,42 @@ class Operator(StrEnum):
     NOT_IN = "NotIn"
     EXISTS = "Exists"
     DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+
+
+COMPARED = frozenset({Operator.GT, Operator.LT})
+"""Operators that compare the label, as an integer, with the one value."""
+
+
+def label_holds(operator: str, values: Sequence[str], label: str | None) -> bool:
+    """
+    Tells whether a condition holds on a node with this value of the label; None: the label is missing.
+
+    As in Kubernetes NotIn holds where the label is missing, and Gt and Lt hold nowhere that it is no integer.
+    """
+    if operator in ("In", "NotIn"):
+        return (label in values) == (operator == "In")
+    if operator in COMPARED:
+        there, than = whole_number(label or ""), whole_number(values[0] if values else "")
+        return there is not None and than is not None and (there > than if operator == "Gt" else there < than)
+    return (label is not None) == (operator == "Exists")
+
+
+def whole_number(text: str) -> int | None:
+    """The integer of 64 bits that Kubernetes reads in a label's value; None for any other text."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,63}", text):
+        return None
+    found = int(text)
+    return found if -(2**63) <= found < 2**63 else None
 
 
 class AffinityTerm(Strict):
-    """One condition on a node's labels; all terms must hold. NotIn also holds where the label is missing."""
+    """
+    One condition on a node's labels; all terms must hold. NotIn also holds where the label is missing.
+
+    Gt and Lt compare the label with one value, both as integers; they hold nowhere that the label is none.
+    """
 
     key: Annotated[LabelKey, Field(description="Label of the node")]
     operator: Annotated[Operator, Field(description="Comparison of the label with `values`")]
@@ -29,7 +63,10 @@ class AffinityTerm(Strict):
 
     @model_validator(mode="after")
     def _values(self) -> Self:
-        if (self.operator in (Operator.IN, Operator.NOT_IN)) != bool(self.values):
+        if self.operator in COMPARED:
+            if len(self.values) != 1 or whole_number(self.values[0]) is None:
+                raise ValueError("values: Gt and Lt need one, an integer")
+        elif (self.operator in (Operator.IN, Operator.NOT_IN)) != bool(self.values):
             raise ValueError("values: In and NotIn need some, Exists and DoesNotExist have none")
         return self
 

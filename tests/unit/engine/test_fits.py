@@ -163,6 +163,11 @@ MISSES = [
             (("zone", "NotIn", ("a", "b")), {"zone": "b"}),
             (("zone", "Exists", ()), {}),
             (("zone", "DoesNotExist", ()), {"zone": ""}),
+            (("slots", "Gt", ("3",)), {"slots": "3"}),
+            (("slots", "Gt", ("3",)), {"slots": "many"}),
+            (("slots", "Gt", ("3",)), {}),
+            (("slots", "Lt", ("3",)), {"slots": "20"}),
+            (("slots", "Lt", ("3",)), {"slots": "9" * 20}),
         )
     ),
     pytest.param(
@@ -227,6 +232,11 @@ FITS = [
         need(gpu_milli=500, gpu_memory_bytes=40 * GIB),
         node(gpu_memory_bytes=80 * GIB, device_profile="shares"),
         id="exactly the share of the memory",
+    ),
+    pytest.param(
+        need(affinity=(("slots", "Gt", ("3",)), ("slots", "Lt", ("12",)))),
+        node(labels={"slots": "010"}),
+        id="Gt and Lt compare integers",
     ),
     pytest.param(need(affinity=(("zone", "NotIn", ("a",)),)), node(), id="NotIn holds where the label is not there"),
     pytest.param(

@@ -367,6 +367,18 @@ def test_i1_a_tolerated_taint_a_share_and_a_plugin_node_are_fine() -> None:
     assert check(shard.stored).violations == []
 
 
+@pytest.mark.parametrize(
+    ("operator", "value", "right"),
+    [("Gt", "4", True), ("Gt", "5", False), ("Lt", "10", True), ("Lt", "5", False), ("Gt", "many", None)],
+)
+def test_i1_conditions_on_numbers_compare_integers(operator: str, value: str, right: bool | None) -> None:
+    asked = {"key": "slots", "operator": operator, "values": ("4",) if right is None else (value,)}
+    shard = Shard(node_seen("node-a", labels={"slots": "5" if right is not None else value}))
+    shard.queued(spec=job_spec(role(affinity=(asked,))))
+    shard.allocated(placement())
+    assert broken(check(shard.stored)) == (set() if right else {"I1"})
+
+
 TWO_ZONES = ({"nvidia.com/gpu": 4, "rdma/hca": 2}, {"nvidia.com/gpu": 4})
 
 

@@ -23,6 +23,7 @@ from tessera.engine.claims.shortages import Shortage
 from tessera.engine.placement.mig import free_positions, has_profile, place_instances
 from tessera_schemas.cluster.devices import ISOLATIONS, NAMES_ITS_CARDS, OF_REPLICAS, isolates, isolation_of, serves
 from tessera_schemas.cluster.labels import GPU_RESOURCE
+from tessera_schemas.cluster.node_terms import label_holds
 from tessera_schemas.cluster.resource_kinds import is_device
 from tessera_schemas.work.placement import DrawnDevice, Placement
 
@@ -114,16 +115,8 @@ def gpu_memory_for(need: Need, node: Node) -> int:
 
 
 def _all_hold(need: Need, node: Node) -> bool:
-    """Tells whether all affinity terms hold; as in Kubernetes, NotIn also holds where the label is missing."""
-    for key, operator, values in need.affinity:
-        there = node.label(key)
-        if operator in ("In", "NotIn"):
-            holds = (there in values) == (operator == "In")
-        else:
-            holds = (there is not None) == (operator == "Exists")
-        if not holds:
-            return False
-    return True
+    """Tells whether all affinity terms hold."""
+    return all(label_holds(operator, values, node.label(key)) for key, operator, values in need.affinity)
 
 
 def first_taint_against(need: Need, node: Node) -> TaintParts | None:

@@ -197,6 +197,10 @@ class CheckedNodes:
 
 def _holds(term: AffinityTerm, labels: dict[str, str]) -> bool:
     there = labels.get(term.key)
+    if term.operator in ("Gt", "Lt"):
+        found = int(there) if there is not None and there.isascii() and there.isdecimal() else None
+        than = int(term.values[0])
+        return found is not None and (found > than if term.operator == "Gt" else found < than)
     by = {"In": there in term.values, "NotIn": there not in term.values, "Exists": there is not None}
     return by.get(term.operator, there is None)
 

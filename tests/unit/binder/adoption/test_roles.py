@@ -84,6 +84,15 @@ def test_a_toleration_of_taints_without_a_value_is_not_one_of_every_value(said: 
     assert (found.every_value, every.every_value) == (False, True)
 
 
+def test_conditions_on_numbers_are_those_of_the_pod() -> None:
+    asked = [{"key": "b", "operator": "Gt", "values": ["1"]}, {"key": "a", "operator": "Lt", "values": ["40"]}]
+    found = role(affinity=node_affinity({"matchExpressions": asked}))
+    assert [(term.key, term.operator, term.values) for term in found.affinity] == [
+        ("a", "Lt", ("40",)),
+        ("b", "Gt", ("1",)),
+    ]
+
+
 def test_preferences_are_passed_over() -> None:
     wish = [{"weight": 1, "preference": {}}]
     plain = role()
@@ -107,9 +116,9 @@ NOT_HONOURED: dict[str, tuple[str, Json]] = {
         f"{TERMS}[0].matchFields",
         {"affinity": node_affinity({"matchFields": [{"key": "metadata.name"}]})},
     ),
-    "greater than": (
+    "an unknown operator": (
         f"{TERMS}[0].matchExpressions[1].operator",
-        {"affinity": node_affinity({"matchExpressions": [EXISTS, {"key": "b", "operator": "Gt", "values": ["1"]}]})},
+        {"affinity": node_affinity({"matchExpressions": [EXISTS, {"key": "b", "operator": "Ge", "values": ["1"]}]})},
     ),
     "spread": (
         "spec.topologySpreadConstraints[1].whenUnsatisfiable",

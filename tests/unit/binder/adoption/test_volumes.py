@@ -101,7 +101,13 @@ AGAINST: dict[str, tuple[Json | None, Json | None, Json | None, str, str]] = {
         "NotSupportedYet",
         "node affinity",
     ),
-    "a volume of nodes by a number": (claim(), volume([on("n", "1", operator="Gt")]), None, "NotSupportedYet", ""),
+    "a volume of nodes by an unknown operator": (
+        claim(),
+        volume([on("n", "1", operator="Ge")]),
+        None,
+        "NotSupportedYet",
+        "",
+    ),
 }
 
 

@@ -12,7 +12,7 @@ from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera.domain.devices.resources import Node
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DIGITS_MAX
-from tessera_schemas.job import Operator
+from tessera_schemas.cluster.node_terms import Operator, label_holds
 from tessera_schemas.reasons import Code, Reason
 
 SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
@@ -120,14 +120,9 @@ def with_conditions(pod: Json, conditions: Sequence[Json]) -> Json:
 def reaches(conditions: Sequence[Json], node: Node) -> bool:
     """Whether all conditions hold on the node."""
     return all(
-        _holds(text(each, "operator"), each.get("values") or [], node.label(text(each, "key"))) for each in conditions
+        label_holds(text(each, "operator"), each.get("values") or [], node.label(text(each, "key")))
+        for each in conditions
     )
-
-
-def _holds(operator: str, values: Sequence[str], label: str | None) -> bool:
-    if operator in (Operator.EXISTS, Operator.DOES_NOT_EXIST):
-        return (label is not None) == (operator == Operator.EXISTS)
-    return (label in values) == (operator == Operator.IN)
 
 
 def _not_ready(field: str, detail: str) -> Reason:
@@ -138,7 +133,7 @@ def _read_volume(field: str, name: str, volume: Json) -> ClaimReach | Reason:
     needed = items(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms")
     found = in_one_term(needed)
     if found is None:
-        detail = f"claim {name}: the node affinity of its volume is not one term of In, NotIn, Exists, DoesNotExist"
+        detail = f"claim {name}: the node affinity of its volume is not one term of known conditions"
         return no(Code.NOT_SUPPORTED_YET, field, detail, terms=len(needed))
     labels = mapping(volume, "metadata", "labels")
     zones = [_is_in(key, str(labels[key]).split("__")) for key in ZONE_LABELS if labels.get(key)]

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.node_terms import Operator, label_holds
 
 LabelCondition = tuple[str, str, tuple[str, ...]]
 """Key, operator and values."""
-_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 _NAME = "metadata.name"
 
 
@@ -32,8 +32,8 @@ class NodeReach:
         """Whether the devices can be had on a node of that name and labels."""
         if self.node:
             return self.node == node
-        return all(_holds(labels.get(key), operator, values) for key, operator, values in self.labels) and all(
-            _holds(node, operator, values) for _, operator, values in self.names
+        return all(label_holds(operator, values, labels.get(key)) for key, operator, values in self.labels) and all(
+            label_holds(operator, values, node) for _, operator, values in self.names
         )
 
 
@@ -66,18 +66,6 @@ def _read_selector(selector: Any, owner: str) -> NodeReach:
 
 def _conditions(source: Sequence[Json]) -> tuple[LabelCondition, ...]:
     found = tuple((str(one["key"]), str(one["operator"]), tuple(map(str, one.get("values") or ()))) for one in source)
-    if strange := [operator for _, operator, _ in found if operator not in _OPERATORS]:
+    if strange := [operator for _, operator, _ in found if operator not in frozenset(Operator)]:
         raise UnreadableSlice(f"{strange[0]!r:.50} is no operator of a node selector")
     return tuple(sorted(found))
-
-
-def _holds(value: str | None, operator: str, values: Sequence[str]) -> bool:
-    if operator in ("Gt", "Lt"):
-        try:
-            left, right = int(value or ""), int(values[0])
-        except (ValueError, IndexError):
-            return False
-        return left > right if operator == "Gt" else left < right
-    if operator in ("Exists", "DoesNotExist"):
-        return (value is not None) == (operator == "Exists")
-    return (value in values) == (operator == "In")
