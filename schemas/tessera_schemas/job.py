@@ -224,6 +224,10 @@ class Role(Strict):
     affinity: Annotated[
         tuple[AffinityTerm, ...], Field(max_length=32, description="Conditions on node labels, all of which must hold")
     ] = ()
+    affinity_any: Annotated[
+        tuple[Annotated[tuple[AffinityTerm, ...], Field(min_length=1, max_length=32)], ...],
+        Field(max_length=16, description="Lists of such conditions; besides `affinity` all of one list must hold"),
+    ] = later(())
     topology: Annotated[Topology | None, Field(description="Domain, such as a rack, that holds all pods")] = None
     same_node_as: Annotated[
         Name | None, Field(description="Role whose n-th pod's node also takes the n-th pod of this one")

@@ -269,6 +269,14 @@ def test_conditions_on_the_node_say_to_kubernetes_what_they_said_to_us() -> None
     assert "affinity" not in made(job_spec())["spec"]
 
 
+def test_lists_of_conditions_are_terms_each_with_the_conditions_that_hold_besides() -> None:
+    rack, east, west = ({"key": key, "operator": "Exists"} for key in ("rack", "east", "west"))
+    pod = made(job_spec(role(affinity=(rack,), affinity_any=((east,), (west,)))))
+    assert allowed(pod)
+    needed = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert [term["matchExpressions"] for term in needed["nodeSelectorTerms"]] == [[rack, east], [rack, west]]
+
+
 def test_further_devices_are_asked_of_the_kubelet_by_their_name() -> None:
     pod = made(job_spec(role(devices={"rdma/hca": 2})))
     assert allowed(pod)

@@ -171,6 +171,18 @@ MISSES = [
         )
     ),
     pytest.param(
+        need(affinity_any=((("zone", "In", ("a",)), ("rack", "Exists", ())), (("zone", "In", ("b",)),))),
+        node(labels={"zone": "a"}),
+        FitFailure.AFFINITY,
+        id="no list of conditions holds whole",
+    ),
+    pytest.param(
+        need(affinity=(("rack", "Exists", ()),), affinity_any=((("zone", "Exists", ()),),)),
+        node(labels={"zone": "a"}),
+        FitFailure.AFFINITY,
+        id="a list holds and another condition does not",
+    ),
+    pytest.param(
         need(affinity=(("zone", "Exists", ()), ("rack", "Exists", ()))),
         node(labels={"zone": "a"}),
         FitFailure.AFFINITY,
@@ -232,6 +244,11 @@ FITS = [
         need(gpu_milli=500, gpu_memory_bytes=40 * GIB),
         node(gpu_memory_bytes=80 * GIB, device_profile="shares"),
         id="exactly the share of the memory",
+    ),
+    pytest.param(
+        need(affinity_any=((("zone", "In", ("a",)), ("rack", "Exists", ())), (("zone", "In", ("b",)),))),
+        node(labels={"zone": "b"}),
+        id="one list of conditions holds",
     ),
     pytest.param(
         need(affinity=(("slots", "Gt", ("3",)), ("slots", "Lt", ("12",)))),

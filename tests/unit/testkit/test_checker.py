@@ -379,6 +379,15 @@ def test_i1_conditions_on_numbers_compare_integers(operator: str, value: str, ri
     assert broken(check(shard.stored)) == (set() if right else {"I1"})
 
 
+@pytest.mark.parametrize(("zone", "right"), [("a", False), ("b", True), ("c", False)])
+def test_i1_all_conditions_of_one_list_hold(zone: str, right: bool) -> None:
+    in_a, in_b = ({"key": "zone", "operator": "In", "values": (each,)} for each in "ab")
+    shard = Shard(node_seen("node-a", labels={"zone": zone}))
+    shard.queued(spec=job_spec(role(affinity_any=((in_a, {"key": "rack", "operator": "Exists"}), (in_b,)))))
+    shard.allocated(placement())
+    assert broken(check(shard.stored)) == (set() if right else {"I1"})
+
+
 TWO_ZONES = ({"nvidia.com/gpu": 4, "rdma/hca": 2}, {"nvidia.com/gpu": 4})
 
 

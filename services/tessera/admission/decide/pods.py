@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from tessera_schemas.cluster.device_vendors import known_gpu_resources
 from tessera_schemas.cluster.devices import steers_devices
+from tessera_schemas.cluster.node_terms import AffinityTerm
 from tessera_schemas.job import JobSpec, Role, Template
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.subjects import SUBMIT_BYTES_MAX
@@ -100,12 +101,17 @@ def _malformed_role(role: Role, has_notice: bool) -> Iterator[tuple[str, str]]:
         yield from _bad_sources(f"template.init_containers[{index}]", container.env_from)
     for index, toleration in enumerate(role.tolerations):
         yield from _bad_keys(f"tolerations[{index}].key", (toleration.key,))
-    for index, term in enumerate(role.affinity):
-        yield from _bad_keys(f"affinity[{index}].key", (term.key,))
+    for at, terms in (("affinity", role.affinity), *_named_lists(role)):
+        for index, term in enumerate(terms):
+            yield from _bad_keys(f"{at}[{index}].key", (term.key,))
     yield from _bad_keys("resources.devices", role.resources.devices)
     for name in role.resources.devices:
         if len(name.partition("/")[0]) > DEVICE_DOMAIN_CHARACTERS_MAX:
             yield f"resources.devices.{name}", f"the domain has more than {DEVICE_DOMAIN_CHARACTERS_MAX} characters"
+
+
+def _named_lists(role: Role) -> list[tuple[str, tuple[AffinityTerm, ...]]]:
+    return [(f"affinity_any[{index}]", terms) for index, terms in enumerate(role.affinity_any)]
 
 
 def _bad_mounts(role: Role, has_notice: bool) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """The pod of one rank, built from the typed template: nothing that the contract does not name can get in."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tessera.binder.claims.decide.objects import claims_in_pod
 from tessera.binder.decide import containers
@@ -30,6 +30,7 @@ from tessera_schemas.cluster.labels import (
     TTL_ANNOTATION,
     pod_name,
 )
+from tessera_schemas.cluster.node_terms import AffinityTerm
 from tessera_schemas.job import JobSpec, Role, Template
 from tessera_schemas.work.placement import Placement
 
@@ -134,7 +135,7 @@ def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Giv
         **_by_grant(role.template),
         **claims_in_pod(pod_name(run.run_id, rank), role),
     }
-    if role.affinity:
+    if role.affinity or role.affinity_any:
         body["affinity"] = _affinity(role)
     if spec.time_limit_seconds is not None:
         body["activeDeadlineSeconds"] = spec.time_limit_seconds
@@ -165,11 +166,15 @@ def _by_grant(template: Template) -> Json:
     return network | ({"runtimeClassName": template.runtime_class} if template.runtime_class else {})
 
 
+def _conditions(terms: Iterable[AffinityTerm]) -> list[Json]:
+    return [
+        {"key": term.key, "operator": term.operator.value} | ({"values": list(term.values)} if term.values else {})
+        for term in terms
+    ]
+
+
 def _affinity(role: Role) -> Json:
     """The role's conditions on its node, so that the kubelet checks them once more. All of one term must hold."""
-    conditions = [
-        {"key": term.key, "operator": term.operator.value} | ({"values": list(term.values)} if term.values else {})
-        for term in role.affinity
-    ]
-    needed = {"nodeSelectorTerms": [{"matchExpressions": conditions}]}
+    terms = [{"matchExpressions": _conditions((*role.affinity, *terms))} for terms in role.affinity_any or ((),)]
+    needed = {"nodeSelectorTerms": terms}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": needed}}

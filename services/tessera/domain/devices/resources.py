@@ -30,6 +30,8 @@ GpuKind = tuple[str, str, str, bool, int]
 Model, device profile, resource, whether jobs that name neither resource nor model get them, and the size of every share
 in thousandths of a GPU, 0 where shares are of any size.
 """
+NodeConditions = tuple[tuple[str, str, tuple[str, ...]], ...]
+"""Conditions on a node's labels, each of key, operator and values, in order."""
 NO_VALUE = "="
 """In a toleration of a need, whose "" stands for every value: the empty value alone. No taint can have it."""
 
@@ -46,7 +48,7 @@ class Need:
     resource of which its GPUs are, "" where the job does not. `shared_cpus`: no kubelet gives its CPUs to it alone.
     `single_numa`: it goes to nodes alone whose kubelet keeps a pod within one NUMA zone.
     `isolation` is the least that keeps its GPUs from others. `gpu_parts` is how many shares,
-    each of a GPU of its own, or MIG instances a pod takes.
+    each of a GPU of its own, or MIG instances a pod takes. Besides `affinity` all of one of `affinity_any` must hold.
     """
 
     cpu_milli: int
@@ -56,7 +58,7 @@ class Need:
     gpu_models: tuple[str, ...] = ()
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[tuple[str, str, str], ...] = ()
-    affinity: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    affinity: NodeConditions = ()
     gpu_memory_bytes: int = 0
     mig_profile: str = ""
     devices: tuple[tuple[str, int], ...] = ()
@@ -69,6 +71,7 @@ class Need:
     single_numa: bool = later(False)
     isolation: str = later("none")
     gpu_parts: int = later(1)
+    affinity_any: tuple[NodeConditions, ...] = later(())
 
     def by_the_piece(self, gpu_resource: str) -> list[tuple[str, int]]:
         """
@@ -160,7 +163,7 @@ def role_need(role: Role, as_made: bool = False, zones: bool = True) -> RoleNeed
             tuple(sorted(set(role.gpu_models))) if role.gpu_models else (),
             tuple(sorted(role.node_selector.items())) if role.node_selector else (),
             tolerated_taints(role.tolerations),
-            _affinity(role) if role.affinity else (),
+            _conditions(role.affinity) if role.affinity else (),
             asked.gpu_memory_bytes,
             asked.mig_profile,
             tuple(sorted(named.items())) if named else (),
@@ -171,6 +174,7 @@ def role_need(role: Role, as_made: bool = False, zones: bool = True) -> RoleNeed
             single_numa=bool(asked.numa_policy),
             isolation=asked.isolation,
             gpu_parts=asked.gpu_parts,
+            affinity_any=tuple(sorted({_conditions(terms) for terms in role.affinity_any})),
         ),
         (topology.level, *topology.wider) if topology else (),
         bool(topology and topology.required),
@@ -182,8 +186,8 @@ def role_need(role: Role, as_made: bool = False, zones: bool = True) -> RoleNeed
     )
 
 
-def _affinity(role: Role) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-    return tuple(sorted(map(_condition, role.affinity)))
+def _conditions(terms: Iterable[AffinityTerm]) -> NodeConditions:
+    return tuple(sorted(map(_condition, terms)))
 
 
 def within_reach(need: RoleNeed, reaches: Sequence[RoleReach]) -> RoleNeed:

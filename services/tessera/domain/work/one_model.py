@@ -50,7 +50,11 @@ def _group(need: RoleNeed, launched: bool, adopted: bool) -> object:
     if launched:
         return ()
     asked = need.need
-    return (asked.gpu_models, asked.node_selector, asked.affinity) if adopted else need.beside or need.name
+    return (
+        (asked.gpu_models, asked.node_selector, asked.affinity, asked.affinity_any)
+        if adopted
+        else need.beside or need.name
+    )
 
 
 def _bound(need: RoleNeed, role: Role, launched: bool, first: str) -> RoleNeed:

@@ -29,7 +29,7 @@ OF_ROLES: Mapping[str, RoleChange] = {
     "spread": lambda role, value: {"spread": None},
     "together": lambda role, value: {"same_node_as": None},
     "selector": lambda role, value: {"node_selector": {}},
-    "affinity": lambda role, value: {"affinity": ()},
+    "affinity": lambda role, value: {"affinity": (), "affinity_any": ()},
 }
 KINDS = frozenset({*OF_THE_JOB, *OF_ROLES})
 """Kinds of changes that are ones of the spec; the others are what somebody else would have to do."""

@@ -131,7 +131,7 @@ def _no_rule(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]
         ("together", "no same_node_as", lambda r: bool(r.beside), lambda r: replace(r, beside="")),
         ("selector", "no node selector", lambda r: bool(r.need.node_selector), _without("node_selector")),
         ("mixed", "several GPU models (mixed_models)", lambda r: bool(r.one_model), lambda r: replace(r, one_model="")),
-        ("affinity", "no node affinity", lambda r: bool(r.need.affinity), _without("affinity")),
+        ("affinity", "no node affinity", _has_affinity, _without("affinity", "affinity_any")),
     )
     for kind, text, has, less in rules:
         if any(has(role) for role in job.roles):
@@ -325,8 +325,12 @@ def _with_role(job: Job, at: int, role: RoleNeed) -> Job:
     return replace(job, roles=gang, amount=gang.amount)
 
 
-def _without(field: str) -> Callable[[RoleNeed], RoleNeed]:
-    return lambda role: replace(role, need=replace(role.need, **{field: ()}))
+def _has_affinity(role: RoleNeed) -> bool:
+    return bool(role.need.affinity or role.need.affinity_any)
+
+
+def _without(*fields: str) -> Callable[[RoleNeed], RoleNeed]:
+    return lambda role: replace(role, need=replace(role.need, **dict.fromkeys(fields, ())))
 
 
 def _needs(job: Job, other: Callable[[Need], Need]) -> Job:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tessera.domain.devices.claims import ClaimNeed
-from tessera.domain.devices.resources import NO_VALUE, WHOLE_GPU, Need, Node
+from tessera.domain.devices.resources import NO_VALUE, WHOLE_GPU, Need, Node, NodeConditions
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.claims.drawing import as_of_one_pod, draw, free_devices, named, why_never
@@ -50,7 +50,7 @@ def never_fits(need: Need, node: Node) -> FitFailure | None:
         return FitFailure.GPU_MEMORY
     if need.node_selector and any(node.label(key) != value for key, value in need.node_selector):
         return FitFailure.SELECTOR
-    if need.affinity and not _all_hold(need, node):
+    if (need.affinity or need.affinity_any) and not _affinity_holds(need, node):
         return FitFailure.AFFINITY
     if node.taints and first_taint_against(need, node) is not None:
         return FitFailure.TAINT
@@ -105,7 +105,8 @@ def never_key(need: Need) -> tuple[object, ...]:
     memory = (need.gpu_memory_bytes, need.gpu_milli) if need.gpu_memory_bytes else ()
     kind = (need.gpus > 0, need.gpu_milli, need.mig_profile, need.as_made, need.gpu_resource, need.device_names)
     apart = (need.apart, need.isolation, need.gpu_parts > 1) if need.gpu_milli else ()
-    first = need.gpu_models, memory, need.node_selector, need.affinity, (need.tolerations, need.tolerated), kind, apart
+    conditions = (need.affinity, need.affinity_any) if need.affinity_any else need.affinity
+    first = need.gpu_models, memory, need.node_selector, conditions, (need.tolerations, need.tolerated), kind, apart
     return (*first, need.claims, need.single_numa) if need.claims or need.single_numa else first
 
 
@@ -114,9 +115,12 @@ def gpu_memory_for(need: Need, node: Node) -> int:
     return node.gpu_memory_bytes * need.gpu_milli // WHOLE_GPU if need.gpu_milli else node.gpu_memory_bytes
 
 
-def _all_hold(need: Need, node: Node) -> bool:
-    """Tells whether all affinity terms hold."""
-    return all(label_holds(operator, values, node.label(key)) for key, operator, values in need.affinity)
+def _affinity_holds(need: Need, node: Node) -> bool:
+    return any(_all_hold((*need.affinity, *terms), node) for terms in need.affinity_any or ((),))
+
+
+def _all_hold(conditions: NodeConditions, node: Node) -> bool:
+    return all(label_holds(operator, values, node.label(key)) for key, operator, values in conditions)
 
 
 def first_taint_against(need: Need, node: Node) -> TaintParts | None:
@@ -261,7 +265,7 @@ def kind_of(needs: tuple[Need, ...], of_gpus: bool = False) -> BundleKind:
 @lru_cache(maxsize=16_384)
 def _kind_of(needs: tuple[Need, ...], spares: bool) -> BundleKind:
     labels = {key for need in needs for key, _ in need.node_selector}
-    labels |= {key for need in needs for key, _, _ in need.affinity}
+    labels |= {key for need in needs for terms in (need.affinity, *need.affinity_any) for key, _, _ in terms}
     never = tuple(dict.fromkeys(map(never_key, needs)))
     devices = frozenset(name for need in needs for name in need.device_names)
     return BundleKind(needs, _sum(needs) if len(needs) > 1 else needs[0], frozenset(labels), never, devices, spares)

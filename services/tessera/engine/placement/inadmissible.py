@@ -178,7 +178,7 @@ def _role_inadmissible(role: RoleNeed, verdict: Reason, nodes: dict[str, Node]) 
 
 def _largest(role: RoleNeed, numbers: dict[str, int]) -> str:
     if not numbers["largest_cpu_milli"]:
-        more = role.need.gpu_memory_bytes or role.need.affinity or role.need.mig_profile
+        more = role.need.gpu_memory_bytes or role.need.affinity or role.need.affinity_any or role.need.mig_profile
         named = "GPU model, GPU memory, MIG profile, node selector, affinity" if more else "GPU model, node selector"
         return f"no node satisfies its {named} and tolerations"
     if numbers["pods_placed"]:

@@ -146,7 +146,7 @@ class CheckedNodes:
             f"the node has {node.gpu_model}": bool(role.gpu_models) and node.gpu_model not in role.gpu_models,
             "its GPUs have less memory": asked.gpu_memory_bytes * 1000 > node.gpu_memory_bytes * milli,
             "the node's labels do not match": not role.node_selector.items() <= node.labels.items(),
-            "its affinity does not hold": not all(_holds(term, node.labels) for term in role.affinity),
+            "its affinity does not hold": not _affinity_holds(role, node.labels),
             f"the node serves {node.device_profile}": asked.kind
             and not (driven or serves(node.device_profile, asked.kind)),
             "replicas may be of one GPU": asked.gpu_parts > 1 and node.device_profile in OF_REPLICAS,
@@ -193,6 +193,11 @@ class CheckedNodes:
                 sharing.setdefault(claim.shared_as, []).extend(at[name])
         parted = [name for name, nodes in sharing.items() if len({node.name for node in nodes}) > 1]
         return "; ".join([*wrong, *(f"pods that share claim {name} are on several nodes" for name in parted)])
+
+
+def _affinity_holds(role: Role, labels: dict[str, str]) -> bool:
+    lists = [(*role.affinity, *terms) for terms in role.affinity_any or ((),)]
+    return any(all(_holds(term, labels) for term in terms) for terms in lists)
 
 
 def _holds(term: AffinityTerm, labels: dict[str, str]) -> bool:

@@ -120,6 +120,7 @@ def _is_plain(role: Role) -> bool:
         or asked.mig_profile
         or asked.gpu_memory_bytes
         or role.named_amounts
+        or role.affinity_any
         or any(term.operator not in inside for term in role.affinity)
     )
 

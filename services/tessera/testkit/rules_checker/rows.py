@@ -91,7 +91,7 @@ COUNTED = {name: "total_gpu_milli" if name == "gpu_milli" else name for name in 
 
 def group_of(role: Role, adopted: bool) -> object:
     """Equal for roles that are on one model together: of pods that others made those that may use the same nodes."""
-    where = sorted(set(role.gpu_models)), role.node_selector, sorted(map(repr, set(role.affinity)))
+    where = sorted(set(role.gpu_models)), role.node_selector, sorted(map(repr, set(role.affinity))), role.affinity_any
     return repr(where) if adopted else role.same_node_as or role.name
 
 

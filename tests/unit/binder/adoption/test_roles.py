@@ -93,6 +93,16 @@ def test_conditions_on_numbers_are_those_of_the_pod() -> None:
     ]
 
 
+def test_several_terms_are_alternatives_in_whatever_order_they_are_written() -> None:
+    terms = [
+        {"matchExpressions": [{"key": key, "operator": "Exists"}, {"key": "x", "operator": "Exists"}]} for key in "ab"
+    ]
+    found = role(affinity=node_affinity(*terms))
+    assert [[term.key for term in terms] for terms in found.affinity_any] == [["a", "x"], ["b", "x"]]
+    assert found.affinity == ()
+    assert role(affinity=node_affinity(*reversed(terms))) == found
+
+
 def test_preferences_are_passed_over() -> None:
     wish = [{"weight": 1, "preference": {}}]
     plain = role()
@@ -107,10 +117,6 @@ NOT_HONOURED: dict[str, tuple[str, Json]] = {
     "pod anti-affinity": (
         f"spec.affinity.podAntiAffinity.{REQUIRED}",
         {"affinity": {"podAntiAffinity": {REQUIRED: [{"a": 1}]}}},
-    ),
-    "several terms": (
-        TERMS,
-        {"affinity": node_affinity({"matchExpressions": [EXISTS]}, {"matchExpressions": [EXISTS]})},
     ),
     "fields of the node": (
         f"{TERMS}[0].matchFields",
@@ -145,6 +151,13 @@ NOT_HONOURED: dict[str, tuple[str, Json]] = {
 @pytest.mark.parametrize(("field", "spec"), NOT_HONOURED.values(), ids=NOT_HONOURED)
 def test_what_cannot_be_honoured_is_refused_by_the_name_of_its_field(field: str, spec: Json) -> None:
     refused(Code.NOT_SUPPORTED_YET, field, **spec)
+
+
+@pytest.mark.parametrize(
+    ("field", "terms"), [(f"{TERMS}[1].matchExpressions", ({"matchExpressions": [EXISTS]}, {})), (TERMS, ())]
+)
+def test_a_term_that_fits_no_node_is_named(field: str, terms: tuple[Json, ...]) -> None:
+    refused(Code.INVALID_FIELD, field, affinity=node_affinity(*terms))
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def role_of(pod: Json) -> Role | Reason:
                 "gpu_models": _gpu_models(pod) if any(wanted.get(name) for name in OF_GPUS) else (),
                 "node_selector": mapping(spec, "nodeSelector"),
                 "tolerations": _unique(_tolerations(spec)),
-                "affinity": _unique(_conditions(spec)),
+                **_affinity(spec),
                 "topology": topology_of(pod),
                 "template": TEMPLATE,
                 "release": _release(pod),
@@ -150,25 +150,30 @@ def _tolerations(spec: Json) -> Iterator[Json]:
         yield {"key": key, "value": value if operator == "Equal" else "", "effect": effect} | empty_alone
 
 
-def _conditions(spec: Json) -> Iterator[Json]:
-    """The conditions of the one term of the required node affinity."""
+def _affinity(spec: Json) -> Json:
+    """The required node affinity: the conditions of its one term, or those of each where there are several."""
     needed = at(spec, "affinity", "nodeAffinity", REQUIRED)
     if not needed:
-        return
-    terms = items(needed, "nodeSelectorTerms")
-    if len(terms) != 1:
-        raise _Refused(
-            Code.NOT_SUPPORTED_YET, TERMS, "one term is honoured, not several to choose from", terms=len(terms)
-        )
-    if items(terms[0], "matchFields"):
-        raise _Refused(Code.NOT_SUPPORTED_YET, f"{TERMS}[0].matchFields", "nodes are chosen by their labels")
-    conditions = items(terms[0], "matchExpressions")
+        return {}
+    terms = [_unique(_conditions(index, term)) for index, term in enumerate(items(needed, "nodeSelectorTerms"))]
+    if not terms:
+        raise _Refused(Code.INVALID_FIELD, TERMS, "no term fits no node")
+    return {"affinity": terms[0]} if len(terms) == 1 else {"affinity_any": sorted(terms, key=repr)}
+
+
+def _conditions(index: int, term: Json) -> Iterator[Json]:
+    """The conditions of a term of the required node affinity."""
+    if items(term, "matchFields"):
+        raise _Refused(Code.NOT_SUPPORTED_YET, f"{TERMS}[{index}].matchFields", "nodes are chosen by their labels")
+    conditions = items(term, "matchExpressions")
     if not conditions:
-        raise _Refused(Code.INVALID_FIELD, f"{TERMS}[0].matchExpressions", "a term without conditions fits no node")
-    for index, condition in enumerate(conditions):
+        raise _Refused(
+            Code.INVALID_FIELD, f"{TERMS}[{index}].matchExpressions", "a term without conditions fits no node"
+        )
+    for each, condition in enumerate(conditions):
         operator = text(condition, "operator")
         if operator not in frozenset(Operator):
-            field = f"{TERMS}[0].matchExpressions[{index}].operator"
+            field = f"{TERMS}[{index}].matchExpressions[{each}].operator"
             raise _Refused(Code.NOT_SUPPORTED_YET, field, f"{operator} is not known here")
         values = condition.get("values") or []
         yield {"key": text(condition, "key"), "operator": operator, "values": sorted(map(str, values))}
