@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import groupby
 
-from tessera.domain.devices.levels import near_each_other, with_labels
+from tessera.domain.devices.levels import with_levels
 from tessera.domain.devices.resources import RESOURCES, Amount, Node, role_need, tolerated_taints
 from tessera.domain.entities import Job, Over, RemovedQueue
 from tessera.domain.work.gang import Gang, bearing
@@ -84,9 +84,8 @@ class QueueTree:
 
         Without `one_model`, as before `ONE_MODEL_FROM`, GPUs of any models do for it, and CPUs of any NUMA zones.
         """
-        needs = with_labels([role_need(role, as_made, one_model) for role in spec.roles], self.levels)
-        if self.policy.gang_topology == "preferred":
-            needs = near_each_other(needs, self.levels)
+        roles = [role_need(role, as_made, one_model) for role in spec.roles]
+        needs = with_levels(roles, self.levels, self.policy.gang_topology)
         return bearing(on_one_model(needs, spec, as_made) if one_model else needs, self.tolerated_by(tenant))
 
     def limits_of(self, tenant: str) -> Limits:
@@ -103,8 +102,7 @@ class QueueTree:
         """The queues right below each inner queue, by name."""
         below: dict[str, list[str]] = {}
         for name in sorted(self.queues):
-            parent = self.queues[name].parent
-            if parent is not None:
+            if (parent := self.queues[name].parent) is not None:
                 below.setdefault(parent, []).append(name)
         return {name: tuple(names) for name, names in below.items()}
 

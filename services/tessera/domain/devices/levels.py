@@ -19,6 +19,12 @@ NEAR = "/"
 """Name of the group of roles that go near each other unasked; no role can say it."""
 
 
+def with_levels(roles: Sequence[RoleNeed], levels: Levels, of_gangs: str) -> tuple[RoleNeed, ...]:
+    """The needs with labels in place of names, and near each other where the policy `of_gangs` prefers that."""
+    found = with_labels(roles, levels)
+    return near_each_other(found, levels) if of_gangs == "preferred" else found
+
+
 def with_labels(roles: Sequence[RoleNeed], levels: Levels) -> tuple[RoleNeed, ...]:
     """The needs with labels in place of names."""
     if not levels:
@@ -37,7 +43,7 @@ def near_each_other(roles: Sequence[RoleNeed], levels: Levels) -> tuple[RoleNeed
 
     Those that start with some pods and grow go wherever there is room, as when their owner asks for a domain.
     """
-    labels = tuple(reversed(levels.values()))
+    labels = tuple(levels.values())[::-1]
     if not labels or sum(role.replicas for role in roles) < 2:
         return tuple(roles)
     return tuple(replace(role, levels=labels, group=NEAR) if _says_nothing(role) else role for role in roles)
