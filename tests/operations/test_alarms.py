@@ -424,12 +424,22 @@ async def bound_ledger(live: Live, size: int) -> None:
 
 @asynccontextmanager
 async def redis_full_to(live: Live, part: float) -> AsyncIterator[None]:
-    """Redis with so little memory that it is full to this part, meanwhile."""
+    """Redis with so little memory that it is full to this part, meanwhile, whatever it comes to use."""
     admin = await live.redis_admin()
+
+    async def fill() -> None:
+        # Again and again: buffers of clients that were large for a moment would leave it emptier than that.
+        while True:
+            held = (await admin.info("memory"))["used_memory"]
+            await admin.config_set("maxmemory", int(held / part))
+            await asyncio.sleep(0.5)
+
+    filling = asyncio.create_task(fill())
     try:
-        held = (await admin.info("memory"))["used_memory"]
-        await admin.config_set("maxmemory", int(held / part))
         yield
-        await admin.config_set("maxmemory", 0)
+        assert not filling.done(), filling
     finally:
+        filling.cancel()
+        await asyncio.gather(filling, return_exceptions=True)
+        await admin.config_set("maxmemory", 0)
         await admin.aclose()
