@@ -361,6 +361,29 @@ async def test_a_pod_that_grew_in_place_gets_no_neighbour_that_does_not_fit(
     users.delete_pods("neighbour")
 
 
+# -- node affinity ----------------------------------------------------------------------------------------------------
+
+
+def needing(name: str, *terms: list[Json]) -> Json:
+    """A pod for nodes on which all conditions of one of the terms hold."""
+    required = {"nodeSelectorTerms": [{"matchExpressions": conditions} for conditions in terms]}
+    return pod(name, seconds=1, affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
+
+
+async def test_one_of_several_terms_of_a_users_pod_holds_on_its_node(users: Users, live: KubernetesLive) -> None:
+    slots = "example.org/slots"
+    users.api.patch("/api/v1/nodes/gpu-1", {"metadata": {"labels": {slots: "12"}}})
+    await live.until(lambda state: state.nodes.get("gpu-1").label(slots) == "12", "the label is known")
+    nowhere: Json = {"key": "example.org/none", "operator": "Exists"}
+    more, less = ({"key": slots, "operator": each, "values": [n]} for each, n in (("Gt", "3"), ("Lt", "20")))
+    users.create(needing("either", [nowhere], [more, less]))
+    await users.until_phase("either", "Succeeded")
+    assert (users.pod("either") or {})["spec"]["nodeName"] == "gpu-1"
+    users.create(needing("neither", [nowhere], [more | {"values": ["12"]}]))
+    assert "affinity" in (await users.until_told("neither", "Inadmissible"))["message"]
+    users.delete_pods("either", "neither")
+
+
 # -- volume claims ----------------------------------------------------------------------------------------------------
 
 
