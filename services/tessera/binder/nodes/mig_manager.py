@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 class MigManager:
-    """`ask` runs for ever, and is looked up in an informer of the nodes that somebody else reads."""
+    """Labels of nodes, kept as the ledger's changes want them; `nodes` is an informer that somebody else feeds."""
 
     def __init__(self, nodes: Informer, cluster: Cluster, state: State, members: Members, clock: Clock) -> None:
         self._nodes, self._cluster, self._state = nodes, cluster, state

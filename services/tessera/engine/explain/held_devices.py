@@ -36,12 +36,11 @@ def _describe_slots(place: Placement, node: Node | None, mig_profile: str) -> st
     profile, names = ("", ()) if node is None else (node.device_profile, node.gpu_uuids)
     is_named = profile in NAMES_ITS_CARDS and max(place.devices) < len(names)
     cards = [names[slot] if is_named else str(slot) for slot in place.devices]
-    which = f"{'GPU' if len(cards) == 1 else 'GPUs'} {name_some(cards)}"
     if place.mig is not None:
-        starts = [start for _, start in place.instances]
-        at = [f"slice {start} of GPU {card}" for card, start in zip(cards, starts, strict=True)]
+        at = [f"slice {start} of GPU {card}" for card, (_, start) in zip(cards, place.instances, strict=True)]
         what = "MIG instance" if len(at) == 1 else f"{len(at)} MIG instances"
         return f"{what} {mig_profile} at {name_some(at)} (isolation: hardware)"
+    which = f"{'GPU' if len(cards) == 1 else 'GPUs'} {name_some(cards)}"
     is_share = place.gpu_milli < WHOLE_GPU
     part = f"{format_milli(place.gpu_milli)} of {'' if len(cards) == 1 else 'each of '}" if is_share else ""
     return f"{part}{which} (isolation: {isolation_of(profile, 'share' if is_share else 'whole')})"
