@@ -14,7 +14,7 @@ SEEDS ?= 100
 # One more than there are processors, since many tests wait for servers.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Those of whole platforms wait most of the time: for leases, alarms, restarts.
-PLATFORM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3)
+PLATFORM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 FIRST ?= 1
 CODE := schemas services tests docs deploy
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -29,7 +29,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all setup fmt lint lint-steps types layers schemas figures docs steps check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-steps test-changed test-platforms test-kubernetes test-clients slurm test-slurm sim nightly damage mutants chaos oracle overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-steps bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help help-all setup fmt lint lint-steps types layers schemas figures docs steps check alerts prometheus chromium mpi dashboards dashboard-pictures screenshots unit test test-steps test-changed test-platforms test-kubernetes test-clients slurm test-slurm sim nightly damage mutants chaos oracle overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-steps bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 #### Begin
 
@@ -115,13 +115,22 @@ dashboard-pictures: $(READY) prometheus #: run a platform under load and draw th
 
 #### Tests
 
-prometheus chromium: #: Debian's package of that name, which tests of alarms or of the page run, where root may install it
-	@if command -v $@ >/dev/null; then :; \
+# $(call debian,PACKAGES,PROGRAMS): the distribution's packages, unless all that they are asked for is there.
+debian = @if [ -z "$$(for each in $(2); do command -v $$each >/dev/null || echo $$each; done)" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "installing the distribution's package $@, for tests"; \
-	  install="apt-get install -y -qq --no-install-recommends $@"; export RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive; \
-	  { $$install || { apt-get update -qq && $$install; }; } >/dev/null 2>&1 || echo "it could not be installed: tests that need it are skipped"; \
-	else echo "no $@, and no right to install it: tests that need it are skipped"; fi
+	  echo "installing the distribution's packages $(1), for tests"; \
+	  install="apt-get install -y -qq --no-install-recommends $(1)"; export RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive; \
+	  { $$install || { apt-get update -qq && $$install; }; } >/dev/null 2>&1 || echo "they could not be installed: tests that need them are skipped"; \
+	else echo "no $(2), and no right to install them: tests that need them are skipped"; fi
+
+prometheus chromium: #: Debian's package of that name, which tests of alarms or of the page run, where root may install it
+	$(call debian,$@,$@)
+
+mpi: $(USER_READY) #: Debian's packages of OpenMPI and MPICH, where root may install them, and on amd64 Intel's MPI of PyPI, for tests of launchers
+	$(call debian,openmpi-bin libopenmpi-dev mpich libmpich-dev,mpicc.openmpi mpirun.openmpi mpicc.mpich mpirun.mpich)
+	@[ "$$(uname -m)" != x86_64 ] || [ build/intel-mpi/.ready -nt tests/steps/intel_mpi.lock ] || { rm -rf build/intel-mpi && \
+	  $(BIN)/pip install -q --disable-pip-version-check --ignore-installed --no-deps --require-hashes -r tests/steps/intel_mpi.lock \
+	    --prefix build/intel-mpi && touch build/intel-mpi/.ready; } || echo "it could not be installed: tests that need it are skipped"
 
 screenshots: $(READY) #: pictures of the page in a browser, into screenshots/ (needs `make chromium`)
 	$(BIN)/python -m tests.e2e.screenshots screenshots
@@ -129,7 +138,7 @@ screenshots: $(READY) #: pictures of the page in a browser, into screenshots/ (n
 unit: $(READY) #: fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property
 
-test: $(READY) ## all tests but the heavier suites: real nats-server and Redis, sixty simulated seeds
+test: $(READY) ## all tests but the heavier suites: real nats-server and Redis, forty simulated seeds
 	$(BIN)/pytest -q -n $(WORKERS) --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers --ignore=tests/operations --ignore=tests/e2e --ignore=tests/clients --ignore=tests/beside_slurm tests
 
 test-changed: $(READY) ## the tests that a change can break, by imports and names; since origin/main, or BASE=COMMIT
@@ -160,7 +169,7 @@ slurm: #: Debian's packages of a real Slurm, unpacked into build/slurm and not i
 test-slurm: $(READY) slurm #: short scripts by a real Slurm and by ours, with programs that note how they are called (a minute; needs Go)
 	$(BIN)/pytest -q -rs -n0 tests/beside_slurm
 
-test-clients: $(READY) $(CLIENTS_READY) #: six libraries that call sbatch, squeue and sacct, against a platform (two minutes)
+test-clients: $(READY) $(CLIENTS_READY) #: six libraries that call sbatch, squeue and sacct, against a platform, and a Jupyter server (four minutes)
 	$(BIN)/pytest -q -n0 tests/clients
 
 sim: $(READY) #: simulate SEEDS seeds from FIRST on (make sim SEEDS=1000 FIRST=1)
@@ -235,16 +244,10 @@ digests: $(READY) #: pin images: deploy/digests.yaml for the chart, deploy/diges
 image-report: $(READY) #: sizes and contents of the images that were built, and an SBOM of each in build/sbom
 	@$(BIN)/python deploy/image_report.py $(addsuffix :$(VERSION),$(addprefix tessera-,$(IMAGES)))
 
-ENGINE := docker.io docker-compose mmdebstrap containernetworking-plugins busybox-static
 container-engine: #: Debian's packages that test-containers runs (docker.io and others), where root may install them
-	@if [ -z "$$(for each in dockerd docker-compose mmdebstrap busybox /usr/lib/cni/bridge; do command -v $$each >/dev/null || echo $$each; done)" ]; then :; \
-	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "installing the distribution's packages $(ENGINE), for tests in containers"; \
-	  install="apt-get install -y -qq --no-install-recommends $(ENGINE)"; export RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive; \
-	  { $$install || { apt-get update -qq && $$install; }; } >/dev/null 2>&1 || echo "they could not be installed: tests that need them are skipped"; \
-	else echo "no container engine, and no right to install one: tests that need it are skipped"; fi
+	$(call debian,docker.io docker-compose mmdebstrap containernetworking-plugins busybox-static,dockerd docker-compose mmdebstrap busybox /usr/lib/cni/bridge)
 
-test-containers: $(READY) container-engine prometheus #: images, docker-compose.yml, servers' permissions, jobs in real pods on real container engines (minutes)
+test-containers: $(READY) container-engine prometheus mpi #: images, docker-compose.yml, servers' permissions, jobs in real pods on real container engines (minutes)
 	$(BIN)/python -m tests.containers.engine $(BIN)/pytest -q -rs -n 2 --no-loadscope-reorder tests/containers
 
 compose-up: ## run docker-compose.yml in the background, with the simulated cluster (COMPOSE_PROFILES=sim,watch adds more)

@@ -280,6 +280,7 @@ SERVICE = (
 
 _HELD = f"sum by (tenant) (max by (shard, tenant, queue) (tessera_tenant_held_gpus{{{OURS}}}))"
 _IN_QUEUE = f"max by (shard, tenant, queue) (tessera_tenant_held_gpus{{{OURS}}})"
+_COUNTED = f"max by (shard, tenant, limit) (tessera_tenant_counted{{{OURS}}})"
 TENANT = (
     panel("GPUs held", "By tenant, over all queues.", "short", (_HELD, "{{tenant}}"), stacked=True),
     panel(
@@ -325,6 +326,15 @@ TENANT = (
         "short",
         (f"max by (shard, tenant) (tessera_tenant_jobs{{{OURS}}})", "{{tenant}}"),
         stacked=True,
+    ),
+    panel(
+        "Limits of jobs, pods, services and sessions: used",
+        "What has not ended, of the most that may be; at 100 % one more is refused. Unset limits have no line.",
+        "percentunit",
+        (
+            f"{_COUNTED} / (max by (shard, tenant, limit) (tessera_tenant_counted_max{{{OURS}}}) > 0)",
+            "{{tenant}} {{limit}}",
+        ),
     ),
 )
 

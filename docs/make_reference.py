@@ -90,12 +90,12 @@ def settings_page() -> str:
     modules = {importlib.import_module(f"tessera.{name}.settings").__name__ for name in SERVICES}
     models = {model.service: model for model in ServiceSettings.__subclasses__() if model.__module__ in modules}
     shared = ServiceSettings.model_json_schema()["properties"]
-    lines = [SETTINGS_HEAD, "\n## Every service\n", _settings_table(shared)]
+    lines = [SETTINGS_HEAD, "\n## Every service\n", _settings_table(shared, {})]
     for name in SERVICES:
-        found = models[name].model_json_schema()["properties"]
-        own = {field: schema for field, schema in found.items() if shared.get(field) != schema}
+        schema = models[name].model_json_schema()
+        own = {field: each for field, each in schema["properties"].items() if shared.get(field) != each}
         if own:
-            lines += [f"\n## {name}\n", _settings_table(own)]
+            lines += [f"\n## {name}\n", _settings_table(own, schema.get("$defs", {}))]
     return "\n".join(lines)
 
 
@@ -138,9 +138,9 @@ def _row(model: str, field: str, schema: Json, required: bool, models: Mapping[s
     return name, _kind(schema, models), default, ONE_LINE.sub(" ", schema["description"])
 
 
-def _settings_table(fields: Mapping[str, Json]) -> str:
+def _settings_table(fields: Mapping[str, Json], models: Mapping[str, Json]) -> str:
     rows = (
-        (f"`{PREFIX}{name.upper()}`", _kind(each, {}), _default(each), each["description"])
+        (f"`{PREFIX}{name.upper()}`", _kind(each, models), _default(each), each["description"])
         for name, each in fields.items()
     )
     return _table(rows)

@@ -13,7 +13,10 @@ from docs import make_reference
 from tessera.client.slurm.scripts.options import OPTIONS, Option
 from tessera.domain.work import phases
 from tessera.domain.work.evidence import EVIDENCE
+from tessera.reclamation.health.conditions import CONDITIONS, FALSE
+from tessera.reclamation.health.xids import XIDS
 from tessera_schemas.cluster.device_vendors import GPU_RESOURCES, GpuResource
+from tessera_schemas.cluster.health import MEANINGS
 from tessera_schemas.reasons import SENTENCES, Code
 from tessera_schemas.shard.services import EVERY_USES, SPECS, RedisUse, ServiceSpec
 from tessera_schemas.shard.streams import DAY_SECONDS, HOUR_SECONDS, Retention, StreamSpec, streams
@@ -138,6 +141,12 @@ def run_ends_table() -> str:
     return table(heads, (row(code, end) for code, end in RUN_ENDS.items()))
 
 
+def health_table() -> str:
+    """Every cause for which a machine is not well, and what is done about it."""
+    rows = ([f"`{cause}`", meaning, f"`{action}`"] for cause, (meaning, action) in MEANINGS.items())
+    return table(["cause", "meaning", "usual action"], rows)
+
+
 def vendors_table() -> str:
     """Resources of nodes that are GPUs, and the labels that tell of them."""
 
@@ -154,8 +163,25 @@ def never_table() -> str:
     return table(["the test that all nodes fail", "refuses for good", "judged by"], rows)
 
 
+def xids_table() -> str:
+    """XIDs that tell of a sick GPU, and of what cause."""
+    rows = ([str(number), xid.meaning, f"`{xid.cause}`", "yes" if xid.stays else ""] for number, xid in XIDS.items())
+    return table(["XID", "meaning", "cause", "stays"], rows)
+
+
+def conditions_table() -> str:
+    """Conditions of nodes that are bad news, by cause."""
+    by_cause: dict[str, list[str]] = {}
+    for name, cause in CONDITIONS.items():
+        by_cause.setdefault(cause, []).append(f"`{name.replace(FALSE, '')}`{' (False)' if FALSE in name else ''}")
+    return table(["cause", "conditions"], ([f"`{cause}`", ", ".join(names)] for cause, names in by_cause.items()))
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "xids": xids_table,
+    "conditions": conditions_table,
     "run-ends": run_ends_table,
+    "health": health_table,
     "streams": streams_table,
     "services": services_table,
     "services-operated": operated_table,
@@ -172,6 +198,7 @@ PAGES = (
     "docs/kubernetes-devices.md",
     "docs/placement.md",
     "docs/run-ends.md",
+    "docs/health.md",
     "docs/slurm.md",
 )
 

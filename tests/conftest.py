@@ -2,8 +2,8 @@
 Property tests draw the same examples in every run, so that a red run is a change's doing and is red again.
 
 Which they are depends on the test alone: neither on other files of the run nor on other code.
-`HYPOTHESIS_PROFILE=explore` draws others each time; what it finds becomes a test of its own. No example has a deadline:
-machines are noisy.
+`HYPOTHESIS_PROFILE=explore` draws others each time; what it finds becomes a test of its own. No example has a deadline,
+nor is any drawn too slowly: machines are noisy.
 """
 
 import gc
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -34,8 +34,9 @@ pytest.register_assert_rewrite(
     "tests.unit.scheduler.contested_world",
 )
 
-settings.register_profile("same", derandomize=True, deadline=None)
-settings.register_profile("explore", print_blob=True, deadline=None)
+UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("same", derandomize=True, **UNTIMED)
+settings.register_profile("explore", print_blob=True, **UNTIMED)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "same")
 settings.load_profile(PROFILE)
 

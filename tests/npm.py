@@ -10,7 +10,7 @@ import pytest
 
 NODE, NPM = shutil.which("node"), shutil.which("npm")
 NEEDS_NODE = pytest.mark.skipif(NODE is None or NPM is None, reason="no node and npm on PATH, which it needs")
-SECONDS = 60.0
+SECONDS = 240.0
 
 
 def installed(folder: Path, where: Path) -> Path:

@@ -227,7 +227,7 @@ async def _not_refused(client: Redis, words: list[str]) -> bool:
     connection = client.connection_pool.make_connection()
     try:
         await connection.send_command(*words)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await connection.read_response()
     except NoPermissionError:
         return False

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tessera.domain.entities import Run
+from tessera.domain.entities import Job, Run
 from tessera.testkit.sim.chaos import prices_by_chance
 from tessera.testkit.sim.planner import plan_by_chance
 from tessera_schemas.config import ConfigBody, Flavor, Policy, PriorityClass, Queue, Quota
@@ -31,7 +31,8 @@ from tessera_schemas.facts import (
 )
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.work.arrays import Dependency
+from tessera_schemas.shard.records import RolloutRequested, ScaleRequested
+from tessera_schemas.work.arrays import SERVICE_TASKS, Dependency, JobArray, ServiceSize
 from tessera_schemas.work.measured_use import MeasuredUse
 from tessera_schemas.work.spec_changes import SpecChanges
 from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
@@ -110,7 +111,7 @@ class Life:
     def _about_job(self, job_id: str) -> AnyFact:
         chance = self.random
         tenant = chance.choice((*TENANTS, ""))
-        return chance.choice(
+        asked = chance.choice(
             (
                 CancelRequested(kind="cancel_requested", job_id=job_id, tenant=tenant, why="enough"),
                 HoldRequested(kind="hold_requested", job_id=job_id, tenant=tenant, undo=chance.random() < 0.6),
@@ -122,6 +123,24 @@ class Life:
                 UpdateRequested(kind="update_requested", job_id=job_id, tenant=tenant, changes=self._changes()),
             )
         )
+
+        job = self.ledger.state.jobs.get(job_id)
+        if isinstance(asked, PriorityRequested) and job is not None and job.array is not None:
+            replicas = self.ledger.state.n % 5  # by no draw, so that the other ledgers stay what they were
+            return ScaleRequested(kind="scale_requested", job_id=job_id, tenant=tenant, replicas=replicas)
+        if isinstance(asked, RequeueRequested) and job is not None and job.array is not None and job.array.is_service:
+            return self._rollout(job, tenant)
+        return asked
+
+    def _rollout(self, job: Job, tenant: str) -> RolloutRequested:
+        """Other programs of a service, or those before; by no draw, as above."""
+        n, revision = self.ledger.state.n, 1 if job.array is None else job.array.revision
+        undo = n % 3 == 0 and revision > 1
+        programs = {} if undo else {each.name: {"image": f"serve:{n}"} for each in job.roles}
+        pace = {"max_surge": n % 2 + 1, "max_unavailable": n % 2, "min_ready_seconds": n % 4}
+        wish = {"revision": revision, "undo": undo, "programs": programs, **pace}
+        asked = {"kind": "rollout_requested", "job_id": job.job_id, "tenant": tenant}
+        return RolloutRequested.model_validate(asked | wish)
 
     def _changes(self) -> SpecChanges:
         chance, ts = self.random, self.ledger.state.ts
@@ -151,6 +170,9 @@ class Life:
             preemptible=chance.random() < 0.9,
             retry={"max_attempts": chance.choice((1, 3)), "backoff_seconds": 10},
         )
+        if replicas == 1 and not more and int(key[1:]) % 5 == 2:
+            size = ServiceSize(min_replicas=int(key[1:]) % 2, max_replicas=3, replicas=2)
+            spec = spec.model_copy(update={"service": size, "array": JobArray(tasks=SERVICE_TASKS)})
         return admitted(key, spec, self._tenant(key)).model_copy(update={"trace": chance.choice(("", TRACE))})
 
     def _configuration(self) -> AnyFact:

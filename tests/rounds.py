@@ -71,7 +71,8 @@ class Rounds(Committed):
 
     def submit(self, key: str, gpus: int = 1, pods: int = 1, queue: str = "research", **more: Any) -> str:
         """A job of equal pods; returns its id. `priority` is its class."""
-        fields = ("gpu_models", "topology", "cpu_milli", "memory_bytes", "max_replicas", "mixed_models")
+        fields = ("gpu_models", "topology", "cpu_milli", "memory_bytes", "max_replicas", "mixed_models", "exclusive")
+        fields += ("anti_affinity", "neighbours")
         shape = {name: more.pop(name) for name in fields if name in more}
         spec = job_spec(
             role(replicas=pods, gpus=gpus, **shape),

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +19,7 @@ from tessera_local.free_port import free_port
 
 ServerT = TypeVar("ServerT", bound="Server")
 
-STARTUP_SECONDS = 10.0
+STARTUP_SECONDS = 60.0  # on a machine that does much else
 PORT_ATTEMPTS = 3  # somebody may take a port between our look and the server's
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -40,6 +40,7 @@ class Server:
     is_ready: Callable[[int], bool]
     startup_seconds: float = STARTUP_SECONDS
     ends_with_us: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> None:
@@ -50,13 +51,15 @@ class Server:
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
+                env=os.environ | self.environment,
                 preexec_fn=_end_with_parent if self.ends_with_us else None,
             )
-        deadline = time.monotonic() + self.startup_seconds
+        deadline, pause = time.monotonic() + self.startup_seconds, 0.01
         while time.monotonic() < deadline and self.process.poll() is None:
             if self.is_ready(self.port):
                 return
-            time.sleep(0.01)
+            time.sleep(pause)
+            pause = min(2 * pause, 0.16)  # each question costs a slow server what it has to start with
         self.stop()
         raise RuntimeError(f"{self.command[0]} did not start: {(self.directory / 'server.log').read_text()[-2000:]}")
 
@@ -67,7 +70,7 @@ class Server:
         process.send_signal(how)
         process.send_signal(signal.SIGCONT)
         try:
-            process.wait(10)
+            process.wait(STARTUP_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -24,12 +24,15 @@ from tessera_schemas.base import (
     all_printable,
     printable,
 )
+from tessera_schemas.cluster.health import Ailments, Source
+from tessera_schemas.cluster.node_terms import ToldPlaces
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec, LabelValue
 from tessera_schemas.reasons import PublicReason, Reason
 from tessera_schemas.work.adopted import Adopted
+from tessera_schemas.work.arrays import ServiceReplicas
 from tessera_schemas.work.budgets import BudgetName, Month, WholeUnits
-from tessera_schemas.work.spec_changes import SpecChanges
+from tessera_schemas.work.spec_changes import PodSize, RoleSizes, RoleSteps, RolloutWish, ShiftKey, SpecChanges
 from tessera_schemas.work.templates import ParameterName, Value, digest_of
 
 
@@ -170,6 +173,47 @@ class RequeueJob(Strict):
     tenant: Name | None = None
 
 
+class ScaleService(Strict):
+    """Give a service another number of replicas, from its minimum to its maximum."""
+
+    kind: Literal["scale_service"]
+    v: Literal[1]
+    job_id: JobId
+    replicas: Annotated[ServiceReplicas, Field(description="Number of replicas that the service is to have")]
+    tenant: Name | None = None
+
+
+class RollService(RolloutWish):
+    """Give a service's replicas another program, one after the other."""
+
+    kind: Literal["roll_service"]
+    v: Literal[1]
+    job_id: JobId
+    tenant: Name | None = None
+
+
+class ShiftRoles(Strict):
+    """Move pods between the elastic roles of the job's run: what some give up the others get, and nobody else."""
+
+    kind: Literal["shift_roles"]
+    v: Literal[1]
+    job_id: JobId
+    roles: RoleSteps
+    key: ShiftKey
+    have: RoleSizes = Field(default_factory=dict)
+    tenant: Name | None = None
+
+
+class ResizePods(PodSize):
+    """Give the pods of a role of the job's run other CPU and memory in place: no pod of it is stopped."""
+
+    kind: Literal["resize_pods"]
+    v: Literal[1]
+    job_id: JobId
+    key: ShiftKey
+    tenant: Name | None = None
+
+
 class ReportCheckpoint(Strict):
     """The job's program has saved its work here: stopping it now loses only what comes after."""
 
@@ -186,6 +230,20 @@ class ReportCheckpoint(Strict):
     ] = ""
 
 
+class TellDataset(ToldPlaces):
+    """Say which nodes have a data set of the tenant, and which have it no more."""
+
+    kind: Literal["tell_dataset"]
+    v: Literal[1]
+    dataset: Name
+    tenant: Name | None = None
+
+    @property
+    def places(self) -> ToldPlaces:
+        """The nodes, apart from whose data set it is."""
+        return ToldPlaces(size_bytes=self.size_bytes, nodes=self.nodes, gone=self.gone)
+
+
 class DrainNode(Strict):
     """
     Let nothing new start on a node; with `evict`, what runs there restarts elsewhere. `undo` makes it common again.
@@ -197,6 +255,21 @@ class DrainNode(Strict):
     evict: bool = False
     undo: bool = False
     why: Sentence = ""
+
+
+class ReportHealth(Strict):
+    """
+    Say all that is wrong with a node now, as one source sees it, in place of what that source said before.
+
+    Without `ailments` the node is well again as far as the source can tell.
+    """
+
+    kind: Literal["report_health"]
+    v: Literal[1]
+    node: NodeName
+    source: Source
+    ailments: Ailments = ()
+    by: Annotated[Sentence, Field(description="Person or agent who reports, as the sender says")] = ""
 
 
 class GrantBudget(Strict):
@@ -232,10 +305,22 @@ class ApplyConfig(Strict):
     ] = False
 
 
-JobCommand = CancelJob | HoldJob | ReleaseJob | SetPriority | MoveJob | UpdateJob | RequeueJob
-AnyTenantCommand = SubmitJob | SubmitTemplate | ReportCheckpoint | JobCommand
+JobCommand = (
+    CancelJob
+    | HoldJob
+    | ReleaseJob
+    | SetPriority
+    | MoveJob
+    | UpdateJob
+    | RequeueJob
+    | ScaleService
+    | RollService
+    | ShiftRoles
+    | ResizePods
+)
+AnyTenantCommand = SubmitJob | SubmitTemplate | ReportCheckpoint | TellDataset | JobCommand
 AnyClusterCommand = AdoptJob | CancelJob
-AnyOperatorCommand = ApplyConfig | DrainNode | GrantBudget | JobCommand
+AnyOperatorCommand = ApplyConfig | DrainNode | ReportHealth | GrantBudget | JobCommand
 TenantCommand = Annotated[AnyTenantCommand, Field(discriminator="kind")]
 OperatorCommand = Annotated[AnyOperatorCommand, Field(discriminator="kind")]
 

@@ -14,10 +14,15 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from tessera_schemas.base import Count, Name, Positive, Strict, later, printable
 from tessera_schemas.cluster.device_claims import OF_CLASS, DevicesOfClass, GresClass
 from tessera_schemas.cluster.device_vendors import GpuResource
+from tessera_schemas.cluster.fencing import FencingWebhook
+from tessera_schemas.cluster.health import HealthPolicy
+from tessera_schemas.cluster.pools import DataCaches
 from tessera_schemas.cluster.pools import Pool as Pool
 from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue, Toleration
+from tessera_schemas.shard.lending import Lending
 from tessera_schemas.shard.receivers import Subscriber, Webhook
 from tessera_schemas.work.budgets import Budget
+from tessera_schemas.work.measured_use import SessionDefaults
 from tessera_schemas.work.money import Money
 from tessera_schemas.work.pod_template import Mount, PodGrants
 from tessera_schemas.work.templates import JobTemplate
@@ -144,6 +149,7 @@ class Queue(Strict):
     quotas: Annotated[
         tuple[Quota, ...], Field(max_length=64, description="Nominal quota, per resource and flavor")
     ] = ()
+    lending: Lending = later(())
     queueing_strategy: Annotated[
         Literal["best_effort_fifo", "strict_fifo"],
         Field(description="strict_fifo: no job passes the first of the queue"),
@@ -374,6 +380,7 @@ class Policy(Strict):
             "as there can be of the configuration's levels, the narrowest level first"
         ),
     ] = later("unconstrained")
+    data_caches: Annotated[DataCaches, Field(description="Caches of nodes for data sets")] = later(DataCaches())
 
 
 class Defaults(Strict):
@@ -387,6 +394,9 @@ class Defaults(Strict):
             "is shorter, or where this is null",
         ),
     ] = None
+    sessions: Annotated[
+        SessionDefaults, Field(description="Idleness of notebooks that do not say it, and sessions that are resumed")
+    ] = later(SessionDefaults())
 
 
 ForeignQueue = Annotated[str, StringConstraints(min_length=1, max_length=253), AfterValidator(printable)]
@@ -427,9 +437,11 @@ class ConfigBody(Strict):
     budgets: Annotated[
         tuple[Budget, ...], Field(max_length=2_000, description="Monthly budgets of tenants, queues and projects")
     ] = later(())
-    gres: Annotated[
-        tuple[GresClass, ...], Field(max_length=256, description="Devices that Slurm's generic resources stand for")
-    ] = later(())
+    health: Annotated[HealthPolicy | None, Field(description="Action on sick machines; null: none is taken in")] = (
+        later(None)
+    )
+    gres: Annotated[tuple[GresClass, ...], Field(max_length=256, description="Devices that GRES stand for")] = later(())
+    fencing: FencingWebhook = later(None)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -478,13 +490,15 @@ def _renamed(body: ConfigBody) -> Iterator[str]:
 
 
 def _levels(body: ConfigBody) -> Iterator[str]:
-    """Topology levels with the names of node and pool, which `tessera slots` uses itself."""
+    """Topology levels with the names of node and pool, which `tessera slots` uses itself; and one that is not there."""
     labels = Counter(level.label for level in body.topology)
     for level in body.topology:
         if level.name in ("node", "pool"):
             yield f"topology.{level.name}: every node and every pool is one already; take another name"
         if labels[level.label] > 1:
             yield f"topology.{level.name}.label: {level.label} is another level's, too"
+    if (shared := body.policy.data_caches.level) and shared not in {level.name for level in body.topology}:
+        yield f"policy.data_caches.level: no such level: {shared}"
 
 
 def _dangling(body: ConfigBody) -> Iterator[str]:
@@ -531,6 +545,7 @@ def _misplaced(queue: Queue, queues: dict[str, Queue]) -> Iterator[str]:
     if queue.parent is None:
         limited = [q.resource for q in queue.quotas if q.borrowing_limit is not None or q.lending_limit is not None]
         yield from (f"{at}.quotas.{name}: a borrowing or lending limit needs a parent" for name in limited)
+        yield from (f"{at}.lending: needs a parent, to whose queues it is lent" for _ in queue.lending[:1])
         return
     if queue.parent not in queues:
         yield f"{at}.parent: no such queue: {queue.parent}"

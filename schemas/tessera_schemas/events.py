@@ -161,6 +161,41 @@ class JobShrunkV1(RunEvent):
     by: Annotated[str, Field(description="As in `job.evicting`")] = ""
 
 
+class JobGroupRestartedV1(RunEvent):
+    """A pod of a copy of a group of the run failed: the pods of this copy start again, and the others go on."""
+
+    type: ClassVar[str] = "io.tessera.job.group-restarted.v1"
+    group: str
+    copy_number: Annotated[int, Field(description="Number of the copy among those of its group, from 0")] = 0
+    ranks: tuple[int, ...]
+    reason: PublicReason
+    count: Annotated[int, Field(description="Restarts of the copy since it last held")]
+    not_before: Annotated[int, Field(description="End of its pause, in milliseconds since the Unix epoch")] = 0
+
+
+class ResizeEvent(RunEvent):
+    """A size of the pods of one role, in CPU and memory; sidecars and init containers are included."""
+
+    role: Annotated[str, Field(description="Role of the pods")]
+    cpu_milli: Annotated[int, Field(description="CPU of each pod in thousandths of a core")]
+    memory_bytes: Annotated[int, Field(description="Memory of each pod in bytes")]
+    request: Annotated[str, Field(description="Key of the request to resize")] = ""
+
+
+class JobResizingV1(ResizeEvent):
+    """The pods of a role are to have this size in place; the run goes on meanwhile."""
+
+    type: ClassVar[str] = "io.tessera.job.resizing.v1"
+    by: Annotated[str, Field(description="Tenant that asked, or `operator`")] = ""
+
+
+class JobResizedV1(ResizeEvent):
+    """The pods of a role have this size; with a reason, a new one was refused, and they go back to this one."""
+
+    type: ClassVar[str] = "io.tessera.job.resized.v1"
+    reason: Annotated[PublicReason | None, Field(description="Why the resize was refused")] = None
+
+
 class JobReleasedV1(RunEvent):
     """The run's devices are free; with `ranks`, those of these pods."""
 
@@ -239,6 +274,38 @@ class JobWarnedV1(RunEvent):
 
     type: ClassVar[str] = "io.tessera.job.warned.v1"
     idle_seconds: Annotated[int, Field(description="Idle seconds; 0: the GPUs are in use again")] = 0
+
+
+class JobSessionWarnedV1(RunEvent):
+    """The session stops about then, since nobody uses it; or it is in use again, and `stops_ts` is 0."""
+
+    type: ClassVar[str] = "io.tessera.job.session-warned.v1"
+    user: Annotated[str, Field(description="User of the session within its tenant, where known")] = ""
+    action: Annotated[str, Field(description="What happens then: `pause` or `end`")] = ""
+    stops_ts: Annotated[
+        int,
+        Field(description="When it stops if unused, in milliseconds since the Unix epoch; 0: in use again"),
+    ] = 0
+
+
+class JobStalledV1(RunEvent):
+    """The run's pods report no progress, or some of them less than the others; without a reason: they do again."""
+
+    type: ClassVar[str] = "io.tessera.job.stalled.v1"
+    reason: Annotated[PublicReason | None, Field(description="How the run stalls; null: it goes on")] = None
+    nodes: Annotated[tuple[str, ...], Field(description="Nodes of the pods that are behind")] = ()
+    held_back: Annotated[
+        bool, Field(description="Whether it goes on only because too many runs would be stopped at once")
+    ] = False
+
+
+class JobRolloutV1(JobEvent):
+    """A service begins to replace its replicas by those of another revision, has done so, or stops since they fail."""
+
+    type: ClassVar[str] = "io.tessera.job.rollout.v1"
+    state: Annotated[str, Field(description="`begun`, `done` or `stopped`")]
+    revision: Annotated[int, Field(description="Number of the revision; 1 is the submitted one")]
+    reason: Annotated[PublicReason | None, Field(description="Why it stopped")] = None
 
 
 class JobSavedV1(RunEvent):

@@ -17,14 +17,16 @@ from tessera_schemas.cluster import device_facts as device_facts
 from tessera_schemas.cluster import mig_changes as mig_changes
 from tessera_schemas.cluster.device_layouts import NodeOffer, NumaZones
 from tessera_schemas.cluster.device_vendors import IsDefault, OfferedResource
-from tessera_schemas.cluster.devices import DeviceProfile, GpuUuids, ShareSize
+from tessera_schemas.cluster.devices import DeviceProfile, GpuUuids, ShareSize, ToldDatasets
 from tessera_schemas.cluster.mig import GEOMETRIES, resource_of
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import REPLICAS_MAX, CheckpointAt, CheckpointPath, JobSpec, LabelKey, LabelValue, RoleReach
 from tessera_schemas.reasons import Reason
+from tessera_schemas.shard.health_records import HealthReported as HealthReported
+from tessera_schemas.shard.health_records import HealthSeen as HealthSeen
 from tessera_schemas.shard.records import FACTS as FACTS
 from tessera_schemas.shard.records import AnyFact as AnyFact
-from tessera_schemas.work.adopted import Adopted
+from tessera_schemas.work.adopted import Adopted, Service
 from tessera_schemas.work.budgets import BudgetName, Month, WholeUnits
 from tessera_schemas.work.measured_use import MeasuredUse
 from tessera_schemas.work.placement import Placement
@@ -33,8 +35,6 @@ from tessera_schemas.work.spec_changes import SpecChanges
 from tessera_schemas.work.templates import FromTemplate
 
 TraceParent = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$")]
-
-
 Ranks = Annotated[tuple[Count, ...], Field(max_length=REPLICAS_MAX)]
 PlanCause = Literal["preemption", "reclaim", "defragment"]
 
@@ -180,7 +180,7 @@ class ConfigProposed(AnyFact, sender="admission"):
 
 
 class PodsMade(AnyFact, sender="binder"):
-    """Every pod of the run exists, unbound; its UIDs in rank order. Or, with `ranks`, these pods that it grew by."""
+    """Every pod of the run but late ones exists, unbound; UIDs in rank order. With `ranks`, late or further ones."""
 
     kind: Literal["pods_made"]
     run_id: RunId
@@ -230,12 +230,10 @@ class RunStarted(AnyFact, sender="binder"):
 
 class RunEnded(AnyFact, sender="binder"):
     """
-    All pods succeeded (`reason` None), or one ended otherwise: then the gang is over. From format 6 on a success tells
-    that the run was bound and started, too.
+    All pods succeeded (`reason` None; from format 6 on: bound and started, too), or one did not: the gang is over.
 
-    `own` tells whether the program itself failed: then the job is tried again only if its retry policy says so. `rank`
-    is the pod that ended first; where several ended at once, `nodes` are those of all. `steps` are those that its
-    script made, as its first pod told.
+    `own`: the program itself failed. `rank` is the pod that ended first, `uid` its UID where a group of it may start
+    again, and `oom`: it ran out of memory; `nodes` are of all that ended at once, `steps` its script's, as it told.
     """
 
     kind: Literal["run_ended"]
@@ -246,6 +244,8 @@ class RunEnded(AnyFact, sender="binder"):
     rank: Count = 0
     nodes: Annotated[tuple[NodeName, ...], Field(max_length=64)] = ()
     steps: RunSteps | None = None
+    uid: Uid | Literal[""] = ""
+    oom: bool = False
 
 
 class EvictionBlocked(AnyFact, sender="binder"):
@@ -293,8 +293,8 @@ class PodsBack(AnyFact, sender="binder"):
     """
     All pods of an adopted job, which were its owner's to make again, wait to be placed: it may start again.
 
-    `uids` and `budget` are theirs, as in `Adopted`; `preemptible` tells whether their owner survives an eviction now,
-    None: as before. Whichever is another than before is worth saying of a job in line, too.
+    `uids`, `budget` and `service` are theirs, as in `Adopted`; `preemptible` tells whether their owner survives an
+    eviction now, None: as before. Whichever is another than before is worth saying of a job in line, too.
     """
 
     kind: Literal["pods_back"]
@@ -302,6 +302,7 @@ class PodsBack(AnyFact, sender="binder"):
     preemptible: bool | None = None
     uids: tuple[Uid, ...] = ()
     budget: str = ""
+    service: Service | None = None
 
 
 class PodsGone(AnyFact, sender="binder"):
@@ -402,6 +403,7 @@ class NodeSeen(AnyFact, sender="binder"):
     gpu_default: IsDefault = True
     share_milli: ShareSize = 0
     zones: Annotated[NumaZones, Field(description="By NUMA zone, where the kubelet keeps each pod within one")] = ()
+    datasets: ToldDatasets = ()
 
     @property
     def extended(self) -> dict[str, int]:

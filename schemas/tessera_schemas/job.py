@@ -11,27 +11,41 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tessera_schemas.base import GPU_MILLI as GPU_MILLI
-from tessera_schemas.base import INT_MAX, Count, JobName, Millis, Name, Positive, Strict, later, printable
+from tessera_schemas.base import INT_MAX, Count, JobName, Millis, Name, Positive, Strict, later
 from tessera_schemas.cluster import mig
 from tessera_schemas.cluster.device_claims import CLAIMS_MAX, SHARERS_MAX, DeviceClaim, GresName
 from tessera_schemas.cluster.device_vendors import ResourceNameOrNone
 from tessera_schemas.cluster.devices import Isolation, Kind
+from tessera_schemas.cluster.gang_groups import GROUPS_MAX, RoleGroup, wrong_role_groups, wrong_shared_domains
 from tessera_schemas.cluster.node_terms import LEVELS_MAX as LEVELS_MAX
+from tessera_schemas.cluster.node_terms import PREFERRED_MAX as PREFERRED_MAX
 from tessera_schemas.cluster.node_terms import AffinityTerm as AffinityTerm
+from tessera_schemas.cluster.node_terms import AntiAffinity as AntiAffinity
+from tessera_schemas.cluster.node_terms import DatasetHint as DatasetHint
 from tessera_schemas.cluster.node_terms import LabelValue as LabelValue
+from tessera_schemas.cluster.node_terms import Neighbours as Neighbours
 from tessera_schemas.cluster.node_terms import Operator as Operator
+from tessera_schemas.cluster.node_terms import PreferredTerm as PreferredTerm
 from tessera_schemas.cluster.node_terms import RoleReach as RoleReach
 from tessera_schemas.cluster.node_terms import Toleration as Toleration
 from tessera_schemas.cluster.node_terms import Topology as Topology
-from tessera_schemas.cluster.resource_kinds import FURTHER, KINDS, CountedResources, is_device
-from tessera_schemas.work.arrays import DEPENDENCIES_MAX, Dependency, JobArray
+from tessera_schemas.cluster.resource_kinds import FURTHER, KINDS, WHOLE_NODE, CountedResources, is_device
+from tessera_schemas.work.arrays import DEPENDENCIES_MAX, AttachTo, Dependency, JobArray, ServiceSize, WholeJob
+from tessera_schemas.work.measured_use import CheckpointAt as CheckpointAt
+from tessera_schemas.work.measured_use import CheckpointPath as CheckpointPath
+from tessera_schemas.work.measured_use import CheckpointPolicy as CheckpointPolicy
+from tessera_schemas.work.measured_use import JobIdle as JobIdle
+from tessera_schemas.work.measured_use import JobProgress as JobProgress
+from tessera_schemas.work.measured_use import Session as Session
 from tessera_schemas.work.pod_template import LabelKey as LabelKey
 from tessera_schemas.work.pod_template import Template as Template
 from tessera_schemas.work.pod_template import Volume as Volume
 from tessera_schemas.work.pod_template import at_most_at_once
+from tessera_schemas.work.run_ends import Retry as Retry
+from tessera_schemas.work.run_ends import RetryLadder as RetryLadder
 
 REPLICAS_MAX = 2048
 GPU_PARTS_MAX = 64
@@ -228,14 +242,28 @@ class Role(Strict):
         tuple[Annotated[tuple[AffinityTerm, ...], Field(min_length=1, max_length=32)], ...],
         Field(max_length=16, description="Lists of such conditions; besides `affinity` all of one list must hold"),
     ] = later(())
+    affinity_preferred: Annotated[
+        tuple[PreferredTerm, ...],
+        Field(
+            max_length=PREFERRED_MAX,
+            description="Of the nodes with room those of the highest sum of weights are taken first",
+        ),
+    ] = later(())
     topology: Annotated[Topology | None, Field(description="Domain, such as a rack, that holds all pods")] = None
     same_node_as: Annotated[
         Name | None, Field(description="Role whose n-th pod's node also takes the n-th pod of this one")
     ] = None
     spread: Annotated[
         LabelKey | None,
-        Field(description="Label, or level, over which pods spread: numbers per value differ by at most one"),
+        Field(description="Label, or level, over which pods spread: numbers per value differ by at most `max_skew`"),
     ] = None
+    max_skew: Annotated[
+        Positive, Field(le=REPLICAS_MAX, description="Most by which the numbers of pods per value of `spread` differ")
+    ] = later(1)
+    anti_affinity: Annotated[
+        tuple[AntiAffinity, ...],
+        Field(max_length=8, description="Groups, of each of which at most one pod is on a node"),
+    ] = later(())
     template: Annotated[Template, Field(description="Container of each pod")]
     release: Annotated[
         Literal["pod", "together"],
@@ -244,6 +272,22 @@ class Role(Strict):
     mixed_models: Annotated[
         bool, Field(description="Whether its pods may be on several GPU models at a time; without, they are on one")
     ] = later(False)
+    exclusive: Annotated[
+        bool,
+        Field(
+            description="Whether each pod has a node of exactly its number of GPUs to itself, without other pods that "
+            "Tessera places"
+        ),
+    ] = later(False)
+    neighbours: Annotated[
+        Neighbours | None, Field(description="Pods of other jobs that its pods stay away from, or go near to")
+    ] = later(None)
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether it says itself where its pods are, to nodes or to each other."""
+        shares = any(claim.shared_as for claim in self.resources.claims)
+        return shares or bool(self.topology or self.spread or self.same_node_as)
 
     @property
     def gang(self) -> int:
@@ -278,8 +322,10 @@ class Role(Strict):
 
     @property
     def named_amounts(self) -> dict[str, int]:
-        """Amounts of one pod that count by Kubernetes' name: further devices, and kinds besides CPU and memory."""
+        """Amounts of one pod that count by name: further devices, kinds besides CPU and memory, and a whole node."""
         built_in = {kind.resource: amount for field, kind in FURTHER.items() if (amount := self.amount_of(field))}
+        if self.exclusive:
+            built_in[WHOLE_NODE] = 1
         return self.resources.devices | built_in if built_in else self.resources.devices
 
     @model_validator(mode="after")
@@ -309,74 +355,17 @@ class Role(Strict):
     def _place(self) -> Self:
         if self.same_node_as and (self.topology or self.spread):
             raise ValueError("same_node_as: the other role's place is this one's; topology and spread belong there")
+        if self.exclusive and self.same_node_as:
+            raise ValueError("exclusive: a pod that has a node to itself is beside no other; leave out same_node_as")
+        if self.exclusive and (self.resources.gpu_milli or self.resources.mig_profile):
+            raise ValueError("exclusive: goes with all GPUs of a node (gpus) or none, and not with a part of a GPU")
+        if self.neighbours is not None and self.gang < self.most:
+            raise ValueError("neighbours: an elastic role's pods go wherever there is room")
+        if self.max_skew > 1 and not self.spread:
+            raise ValueError("max_skew: goes with spread")
+        if len({each.group for each in self.anti_affinity}) < len(self.anti_affinity):
+            raise ValueError("anti_affinity: a group is there twice")
         return self
-
-
-CheckpointPath = Annotated[str, StringConstraints(min_length=1, max_length=1024), AfterValidator(printable)]
-"""Where a checkpoint is, in the program's own words: handed to the next attempt as it stands."""
-
-CheckpointAt = Annotated[str, StringConstraints(max_length=256)]
-
-
-class CheckpointPolicy(Strict):
-    """
-    Interval at which the program saves its work, and the notice that it wants before it is stopped.
-
-    The notice comes before SIGTERM and its grace, and ends early when the program has saved.
-    """
-
-    interval_seconds: Annotated[Positive, Field(le=31_536_000, description="Seconds between checkpoints")]
-    notice_seconds: Annotated[Count, Field(le=3600, description="Seconds to save before SIGTERM; 0: none")] = 0
-
-
-class Retry(Strict):
-    """
-    Retries of a job whose own program failed, and the time between them.
-
-    A run that anything else broke spends no attempt, and its job is tried again without end (docs/run-ends.md).
-    """
-
-    max_attempts: Annotated[
-        int, Field(ge=1, le=1000, strict=True, description="Number of failed runs of the program until the job fails")
-    ] = 3
-    backoff_seconds: Annotated[
-        int, Field(ge=0, le=86_400, strict=True, description="Pause before a retry, doubled each time")
-    ] = 10
-    backoff_max_seconds: Annotated[
-        int, Field(ge=0, le=86_400, strict=True, description="Longest pause in seconds between two attempts")
-    ] = 600
-    on_failure: Annotated[bool, Field(description="Whether a failed program is tried again")] = False
-    give_up_seconds: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=31_536_000,
-            strict=True,
-            description="Seconds from the first start until a failing program is given up",
-        ),
-    ] = 1_209_600
-
-
-class JobIdle(Strict):
-    """
-    Rule for idleness of this job, where its queue lets jobs set one; it turns on nothing that its queue leaves off.
-
-    A value left out is the queue's.
-    """
-
-    allow_idle: Annotated[bool, Field(description="Permit GPUs held but not used, as in sessions")] = False
-    busy_percent: Annotated[
-        int | None, Field(ge=1, le=100, strict=True, description="GPU use in percent from which a GPU counts as busy")
-    ] = None
-    warn_seconds: Annotated[
-        int | None,
-        Field(ge=1, le=31_536_000, strict=True, description="Idle seconds until a warning"),
-    ] = None
-
-
-class DatasetHint(Strict):
-    name: Annotated[Name, Field(description="Name of the dataset")]
-    size_bytes: Annotated[Count, Field(description="Size of the dataset in bytes")] = 0
 
 
 class JobSpec(Strict):
@@ -389,6 +378,9 @@ class JobSpec(Strict):
     roles: Annotated[
         tuple[Role, ...], Field(min_length=1, max_length=16, description="Sets of pods that together are one gang")
     ]
+    groups: Annotated[
+        tuple[RoleGroup, ...], Field(max_length=GROUPS_MAX, description="Groups of pods, each copy in a domain")
+    ] = later(())
     time_limit_seconds: Annotated[
         Annotated[Positive, Field(le=31_536_000)] | None,
         Field(description="Seconds after which a run fails; null: never"),
@@ -409,7 +401,7 @@ class JobSpec(Strict):
             "deepspeed, ray: the same, for that program. plain: none of these"
         ),
     ] = None
-    datasets: Annotated[tuple[DatasetHint, ...], Field(max_length=16, description="Not honoured yet: refused")] = ()
+    datasets: Annotated[tuple[DatasetHint, ...], Field(max_length=16, description="Data that the pods read")] = ()
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=32, description="Labels for the pods")] = Field(
         default_factory=dict
     )
@@ -421,7 +413,9 @@ class JobSpec(Strict):
         LabelValue, Field(description="Project within the tenant, for which its use is counted; empty: none")
     ] = later("")
     idle: Annotated[JobIdle | None, Field(description="Rule for idle GPUs, if the queue lets jobs set it")] = None
+    session: Annotated[Session | None, Field(description="Its use by a person, where it is one")] = later(None)
     array: Annotated[JobArray | None, Field(description="Indexes of an array of equal tasks")] = None
+    service: Annotated[ServiceSize | None, Field(description="Replicas of a service; null: no service")] = later(None)
     after: Annotated[
         tuple[Dependency, ...],
         Field(max_length=DEPENDENCIES_MAX, description="Conditions on other jobs; all must hold before the start"),
@@ -429,16 +423,20 @@ class JobSpec(Strict):
     begin_ts: Annotated[Millis, Field(description="Earliest start")] = 0
     start_timeout_seconds: Annotated[
         Annotated[Positive, Field(le=86_400)] | None,
-        Field(
-            description="Seconds from allocation until all pods run, less time in which nodes work on them; null: "
-            "policy"
-        ),
+        Field(description="Seconds from allocation until all pods run, without work of nodes; null: policy"),
     ] = None
+    attach_to: AttachTo = None
+    progress: Annotated[
+        JobProgress | None, Field(description="What follows where its pods report no progress; null: nothing")
+    ] = later(None)
 
     @model_validator(mode="after")
     def _corresponds(self) -> Self:
-        if self.array is None and any(each.condition == "aftercorr" for each in self.after):
-            raise ValueError("after: aftercorr is for arrays, whose tasks have indexes; write afterok")
+        grows, near = any(role.gang < role.most for role in self.roles), any(role.neighbours for role in self.roles)
+        limited = self.time_limit_seconds is not None
+        fault = WholeJob(self.array, self.service, self.attach_to, self.after, grows, near, limited).fault()
+        if fault := fault or self.retry.fault_in({role.name for role in self.roles}, self.service is not None):
+            raise ValueError(fault)
         return self
 
     @model_validator(mode="after")
@@ -450,8 +448,11 @@ class JobSpec(Strict):
         for name in KINDS:
             if sum(role.most * role.amount_of(name) for role in self.roles) > INT_MAX:
                 raise ValueError(f"roles: more {name} in one job than can be counted")
-        if any(role.same_node_as or role.topology or role.resources.claims for role in self.roles):
-            wrong = [*_wrong_companions(self.roles), *_wrong_groups(self.roles), *_wrong_sharing(self.roles)]
+        if len({dataset.name for dataset in self.datasets}) != len(self.datasets):
+            raise ValueError("datasets: two datasets have the same name")
+        if self.groups or any(role.same_node_as or role.topology or role.resources.claims for role in self.roles):
+            wrong = [*_wrong_companions(self.roles), *wrong_shared_domains(self.roles), *_wrong_sharing(self.roles)]
+            wrong += wrong_role_groups(self.groups, self.roles) if self.groups else ()
             if wrong:
                 raise ValueError("; ".join(wrong))
         return self
@@ -480,11 +481,21 @@ def _wrong_companions(roles: tuple[Role, ...]) -> Iterator[str]:
             yield f"{path}: there is no other role {role.same_node_as}"
         elif other.same_node_as is not None:
             yield f"{path}: {other.name} itself goes with {other.same_node_as}; name that role"
+        elif other.exclusive:
+            yield f"{path}: pods of {other.name} have a node to themselves (exclusive)"
         elif role.gang > other.gang or (other.spread and role.gang < other.gang):
             spread = " that are spread" if other.spread else ""
             yield f"{path}: {role.gang} pods do not go with {other.gang}{spread}"
         elif _disturb(role, other, roles):
             yield f"{path}: roles on one node have whole GPUs, or only one of them has a share or an instance"
+        elif _kept_apart(role, other, roles):
+            yield f"{path}: pods of one group of anti_affinity are never on one node"
+
+
+def _kept_apart(role: Role, other: Role, roles: tuple[Role, ...]) -> bool:
+    """Whether the role shares a group of anti-affinity with another one on the same nodes."""
+    there = (each for each in roles if each is other or each.same_node_as == other.name)
+    return any(each is not role and set(each.anti_affinity) & set(role.anti_affinity) for each in there)
 
 
 def _disturb(role: Role, other: Role, roles: tuple[Role, ...]) -> bool:
@@ -492,23 +503,6 @@ def _disturb(role: Role, other: Role, roles: tuple[Role, ...]) -> bool:
     there = [each.resources for each in roles if each is other or each.same_node_as == other.name]
     using = [asked for asked in there if asked.total_gpu_milli]
     return len(using) > 1 and not all(asked.gpus for asked in using) and bool(role.resources.total_gpu_milli)
-
-
-def _wrong_groups(roles: tuple[Role, ...]) -> Iterator[str]:
-    first: dict[str, Topology] = {}
-    for index, role in enumerate(roles):
-        if role.topology is not None and role.topology.group is not None:
-            topology = first.setdefault(role.topology.group, role.topology)
-            if topology != role.topology:
-                yield f"roles[{index}].topology: differs from the one of the group's first role"
-
-
-NOT_YET_JOB = ("datasets",)
-
-
-def not_supported_yet(spec: JobSpec) -> list[str]:
-    """The paths of the fields of `spec` that ask for something nothing honours yet."""
-    return [name for name in NOT_YET_JOB if getattr(spec, name)]
 
 
 def _wrong_sharing(roles: tuple[Role, ...]) -> Iterator[str]:
@@ -534,6 +528,8 @@ def _parted(role: Role, one: Role, roles: tuple[Role, ...]) -> Iterator[str]:
         yield ": an elastic role has no claim that its pods share"
     if role.spread or role.same_node_as or any(other.same_node_as == role.name for other in roles):
         yield ": pods that share a claim are on one node: no spread, and no same_node_as"
+    if role.anti_affinity:
+        yield ".anti_affinity: pods that share a claim are on one node"
     if role.topology != one.topology:
         yield f".topology: differs from that of {one.name}, with whose pods it shares a claim"
     if role.resources.gpu_milli or role.resources.mig_profile:

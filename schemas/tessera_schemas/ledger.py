@@ -14,19 +14,26 @@ from pydantic import Field, TypeAdapter
 
 from tessera_schemas import events
 from tessera_schemas.base import Count, Digest, JobId, Millis, Name, NodeName, Positive, RunId, Strict, Text, Uid
+from tessera_schemas.cluster.fencing import FenceAsked as FenceAsked
+from tessera_schemas.cluster.fencing import FenceEnded as FenceEnded
 from tessera_schemas.cluster.mig_changes import MigChangeBegun as MigChangeBegun
 from tessera_schemas.cluster.mig_changes import MigChangeEnded as MigChangeEnded
 from tessera_schemas.facts import Fact, Ranks
 from tessera_schemas.job import CheckpointAt, RoleReach
 from tessera_schemas.reasons import Reason
+from tessera_schemas.shard.health_records import HealthNoted as HealthNoted
 from tessera_schemas.shard.orders import Order
 from tessera_schemas.shard.records import RECORDS as RECORDS
 from tessera_schemas.shard.records import AnyRecord as AnyRecord
 from tessera_schemas.shard.records import BudgetGranted as BudgetGranted
 from tessera_schemas.shard.records import BudgetReached as BudgetReached
 from tessera_schemas.shard.records import BudgetReopened as BudgetReopened
+from tessera_schemas.shard.records import ServiceRollout as ServiceRollout
+from tessera_schemas.shard.records import ServiceScaled as ServiceScaled
+from tessera_schemas.work.adopted import Service
 from tessera_schemas.work.arrays import DEPENDENCIES_MAX, Dependency
 from tessera_schemas.work.placement import PASSED_MAX, Passed, Placement
+from tessera_schemas.work.run_ends import RuleNumber
 from tessera_schemas.work.spec_changes import SpecChanges
 
 GENESIS = "0" * 64
@@ -105,11 +112,7 @@ class TaskQueued(AnyRecord, event=events.JobAdmittedV1, story="queued as task {t
 
 
 class ArrayClosed(AnyRecord, story="queues no more tasks: {reason}"):
-    """
-    The array queues no more tasks, those that are left are cancelled, and once all have ended it ends.
-
-    A closed array takes it once more, with `now`.
-    """
+    """The array queues no more tasks, those left are cancelled, and then it ends; a closed one takes `now` again."""
 
     kind: Literal["array_closed"]
     job_id: JobId
@@ -176,7 +179,7 @@ class Permitted(AnyRecord, event=events.JobBindingV1):
     """
     The binder may bind exactly these pods, by UID, in rank order. At most one per run, ever.
 
-    With `ranks` they are pods that an elastic run grew by: at most one permit per rank, ever.
+    With `ranks` they are late pods, or such as an elastic run grew by: at most one permit per rank, ever.
     """
 
     kind: Literal["permitted"]
@@ -223,16 +226,14 @@ class Revoked(AnyRecord, event=events.JobEvictingV1, story="is being stopped, th
     by: Annotated[str, Field(max_length=200, description="Cause: a job, tenant, operator or service")] = ""
     avoid: Annotated[tuple[NodeName, ...], Field(max_length=64, description="Nodes that failed the run")] = ()
     now: Annotated[bool, Field(description="Stop without the rest of the checkpoint notice")] = False
-    within: Annotated[
-        tuple[RoleReach, ...],
-        Field(max_length=64, description="Nodes to which volumes tie the job's next attempts, by role"),
-    ] = ()
+    within: Annotated[tuple[RoleReach, ...], Field(max_length=64, description="Nodes of its volumes, by role")] = ()
     ended: Annotated[bool, Field(description="The run had ended by itself before any of its pods was stopped")] = False
     observed: Annotated[
         NodeName | Literal[""],
         Field(description="Node that seems lost; the stop counts against the policy's `mass_stop_percent`"),
     ] = ""
     called_in: Annotated[bool, Field(description="Its disruption budget has kept lent quota for long enough")] = False
+    rule: RuleNumber = 0
 
 
 class StopHeldBack(AnyRecord, event=events.JobStopHeldBackV1, story="seems lost, and is not stopped: {reason}"):
@@ -316,8 +317,7 @@ class BackInLine(AnyRecord):
     """
     An adopted job stays out of line from its requeue until its owner has made its pods again: now it has.
 
-    `uids` are the pods that wait now. `preemptible` and `budget` are said where they are not what they were, also of a
-    job in line: an owner survives so many evictions, and users change their budgets.
+    `uids` wait now. The other fields are said where they changed, of a job in line, too; a minimum taken back is 0.
     """
 
     kind: Literal["back_in_line"]
@@ -325,6 +325,7 @@ class BackInLine(AnyRecord):
     preemptible: bool | None = None
     uids: tuple[Uid, ...] = ()
     budget: str | None = None
+    service: Service | None = None
 
 
 class OutOfLine(AnyRecord, story="its pods are not all there: out of line until they are"):
@@ -359,12 +360,13 @@ class JobUpdated(AnyRecord, event=events.JobUpdatedV1):
 
 
 class NodeDrained(AnyRecord):
-    """New work no longer starts on the node; `undo`: it is open again."""
+    """New work no longer starts on the node, as an operator asked or its health does; `undo`: it is open again."""
 
     kind: Literal["node_drained"]
     node: NodeName
     undo: bool = False
     why: Text = ""
+    by: Literal["", "health"] = ""
 
 
 class NodeBackedOff(AnyRecord):
@@ -409,6 +411,7 @@ class Requeued(AnyRecord, event=events.JobRequeuedV1):
     strike: bool = True
     trouble: bool = False
     fresh: bool = False
+    rule: RuleNumber = 0
 
 
 class Finished(AnyRecord):
@@ -420,6 +423,7 @@ class Finished(AnyRecord):
     reason: Reason | None = None
     exit_code: int | None = None
     quick: Annotated[bool, Field(description="The program failed within seconds of its start")] = False
+    rule: RuleNumber = 0
 
 
 class OwnerEndNoted(AnyRecord, story="its owner has ended"):

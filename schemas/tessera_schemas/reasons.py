@@ -56,6 +56,13 @@ class Code(StrEnum):
     NO_LOGS = "NoLogs"
     # refused at the gateway, before it is a command
     NO_LONGER_SHOWN = "NoLongerShown"
+    NOT_ELASTIC = "NotElastic"
+    OUTSIDE_ROLE_BOUNDS = "OutsideRoleBounds"
+    ROLE_COUNT_STALE = "RoleCountStale"
+    SHIFT_UNDER_WAY = "ShiftUnderWay"
+    RESIZE_UNDER_WAY = "ResizeUnderWay"
+    RESIZE_DOES_NOT_FIT = "ResizeDoesNotFit"
+    RESIZE_REFUSED = "ResizeRefused"
     ROLLED_OVER = "RolledOver"
     UNAUTHORIZED = "Unauthorized"
     FORBIDDEN = "Forbidden"
@@ -82,6 +89,7 @@ class Code(StrEnum):
     BEHIND_QUEUE_HEAD = "BehindQueueHead"
     WAITING_FOR_PREEMPTED = "WaitingForPreemptedWorkloads"
     RESERVED = "Reserved"
+    WAITING_FOR_DATA = "WaitingForData"
     GANG_INCOMPLETE = "GangIncomplete"
     OWNER_NOT_FOUND = "OwnerNotFound"
     BLOCKED_BY_DISRUPTION_BUDGET = "BlockedByDisruptionBudget"
@@ -90,6 +98,7 @@ class Code(StrEnum):
     CLAIM_NOT_READY = "ClaimNotReady"
     BEGIN_TIME = "BeginTime"
     DEPENDENCY_NOT_MET = "DependencyNotMet"
+    TARGET_NOT_RUNNING = "TargetNotRunning"
     ARRAY_TASKS = "ArrayTasks"
     ARRAY_LIMIT = "ArrayLimit"
     HELD_AFTER_REQUEUES = "HeldAfterRequeues"
@@ -104,6 +113,7 @@ class Code(StrEnum):
     VICTIM_GONE = "VictimGone"
     PLAN_DOES_NOT_FIT = "PlanDoesNotFit"
     EVICTION_BUDGET_SPENT = "EvictionBudgetSpent"
+    KEPT_BY_MINIMUM = "KeptByMinimum"
     NOT_WAITING = "NotWaiting"
     NOT_ALLOWED_BY_PRESET = "NotAllowedByPreset"
     NO_NET_GAIN = "NoNetGain"
@@ -113,8 +123,16 @@ class Code(StrEnum):
     # why a run or job ended
     CANCELLED = "Cancelled"
     REQUEUE_ASKED = "RequeueAsked"
+    SERVICE_REPLICAS = "ServiceReplicas"
+    SCALED_DOWN = "ScaledDown"
+    NEW_REVISION = "NewRevision"
+    ROLLOUT_STOPPED = "RolloutStopped"
+    REPLICA_ENDED = "ReplicaEnded"
+    TARGET_ENDED = "TargetEnded"
     CANCELLED_BY_SCRIPT = "CancelledByScript"
     REQUEUED_BY_SCRIPT = "RequeuedByScript"
+    PAUSED_AS_IDLE = "PausedAsIdle"
+    ENDED_AS_IDLE = "EndedAsIdle"
     BIND_REFUSED = "BindRefused"
     START_TIMEOUT = "StartTimeout"
     POD_FAILED = "PodFailed"
@@ -135,15 +153,19 @@ class Code(StrEnum):
     DEFRAGMENTED = "Defragmented"
     NODE_LOST = "NodeLost"
     NODE_DRAINED = "NodeDrained"
+    NODE_SICK = "NodeSick"
     NODE_SHRUNK = "NodeShrunk"
     NODE_RESTARTED = "NodeRestarted"
     NODE_SHUT_DOWN = "NodeShutDown"
     NODE_PRESSURE = "NodePressure"
     QUEUE_DRAINED = "QueueDrained"
     IDLE = "Idle"
+    HUNG = "Hung"
+    STRAGGLES = "Straggles"
     DEPENDENCY_NEVER_SATISFIED = "DependencyNeverSatisfied"
     TASKS_FAILED = "TasksFailed"
     SHRUNK = "Shrunk"
+    ROLES_SHIFTED = "RolesShifted"
     # why a node takes nothing new
     NOT_WHOLE_GPUS = "NotWholeGpus"
     DEVICE_CONFLICT = "DeviceConflict"
@@ -188,6 +210,13 @@ SENTENCES: dict[Code, str] = {
     Code.NO_SUCH_JOB: "there is no such job",
     Code.ALREADY_ENDED: "the job has ended already",
     Code.NO_LONGER_SHOWN: "the job has ended, and lists keep only the jobs that ended last",
+    Code.NOT_ELASTIC: "the role is not elastic: its number of pods does not change while the job runs",
+    Code.OUTSIDE_ROLE_BOUNDS: "the role would have fewer pods than its minimum, or more than its maximum",
+    Code.ROLE_COUNT_STALE: "the role has another number of pods than the request says",
+    Code.SHIFT_UNDER_WAY: "pods of the job move between its roles already; ask again once they have",
+    Code.RESIZE_UNDER_WAY: "pods of another role are being resized; ask again once their nodes have taken it",
+    Code.RESIZE_DOES_NOT_FIT: "a node of it lacks room for the new size; a resize in place moves and preempts nothing",
+    Code.RESIZE_REFUSED: "Kubernetes or a node refused the new size; the pods go back to the one before",
     Code.ROLLED_OVER: "a roll-over took the record out of the ledger; the operator's backup has it",
     Code.NOT_RUNNING: "the job, or the attempt named, is not running",
     Code.NO_LOGS: "there is no log to show",
@@ -214,6 +243,7 @@ SENTENCES: dict[Code, str] = {
     Code.BEHIND_QUEUE_HEAD: "the first job of its queue does not fit yet, and the queue lets no job pass",
     Code.WAITING_FOR_PREEMPTED: "room is made for it; the runs there are being stopped",
     Code.RESERVED: "no node has room for it now; room is kept for it from when runs there are expected to end",
+    Code.WAITING_FOR_DATA: "it waits for a node that has its data sets, for a part of the time that reading takes",
     Code.GANG_INCOMPLETE: "not all of its pods are there yet",
     Code.OWNER_NOT_FOUND: "the object that gives the size of the gang does not exist",
     Code.BLOCKED_BY_DISRUPTION_BUDGET: "a disruption budget keeps a pod of it from being evicted; it is tried again",
@@ -222,6 +252,7 @@ SENTENCES: dict[Code, str] = {
     Code.CLAIM_NOT_READY: "a claim on devices that it names is not there for it",
     Code.BEGIN_TIME: "it was submitted to begin later",
     Code.DEPENDENCY_NOT_MET: "it waits for other jobs",
+    Code.TARGET_NOT_RUNNING: "the job that it is attached to does not run",
     Code.ARRAY_TASKS: "its tasks wait, run and end each by itself; ask for one of them",
     Code.ARRAY_LIMIT: "as many tasks of its array run at once as its limit allows",
     Code.HELD_AFTER_REQUEUES: "it could not be started too often in a row; `tessera release` starts it again",
@@ -235,15 +266,24 @@ SENTENCES: dict[Code, str] = {
     Code.VICTIM_GONE: "a run that it would evict does not run any more",
     Code.PLAN_DOES_NOT_FIT: "it would not fit even without the runs to be evicted",
     Code.EVICTION_BUDGET_SPENT: "a run in the way is not preemptible, started just now, or was evicted too often",
+    Code.KEPT_BY_MINIMUM: "a run in the way is one of the replicas that its service is guaranteed",
     Code.NOT_WAITING: "the job does not wait any more",
     Code.NOT_ALLOWED_BY_PRESET: "the preemption preset does not allow it",
     Code.NO_NET_GAIN: "the runs that would move lose more than the waiting job gains",
     Code.PRICES_OUTDATED: "the mix of jobs or its nodes have changed, or the mix was priced already",
     Code.PRICES_DO_NOT_FIT: "the prices are not one for each known kind of pod, within bounds",
     Code.CANCELLED: "it was cancelled",
+    Code.SERVICE_REPLICAS: "it is a service, whose replicas run as jobs of their own",
+    Code.SCALED_DOWN: "its service wants fewer replicas",
+    Code.NEW_REVISION: "its service replaces it by a replica of another revision",
+    Code.ROLLOUT_STOPPED: "replicas of the new revision failed one after the other, so that no more are started",
+    Code.REPLICA_ENDED: "the replica of a service has ended, and is started again",
     Code.REQUEUE_ASKED: "its owner or an operator put it back in line",
+    Code.TARGET_ENDED: "the job that it is attached to has ended",
     Code.CANCELLED_BY_SCRIPT: "its own script cancelled it",
     Code.REQUEUED_BY_SCRIPT: "its own script put it back in line",
+    Code.PAUSED_AS_IDLE: "nobody used it, so that it is paused; `tessera resume` lets it wait in line again",
+    Code.ENDED_AS_IDLE: "nobody used it, so that it was ended",
     Code.BIND_REFUSED: "Kubernetes refused a pod",
     Code.START_TIMEOUT: "it did not start in time",
     Code.POD_FAILED: "a pod failed",
@@ -264,14 +304,18 @@ SENTENCES: dict[Code, str] = {
     Code.DEFRAGMENTED: "it moves to make room for a job that needs the room in one piece",
     Code.NODE_LOST: "a node of it is lost",
     Code.NODE_DRAINED: "an operator drains a node of it",
+    Code.NODE_SICK: "a node of it is sick",
     Code.NODE_SHRUNK: "a node of it has less than its runs hold",
     Code.NODE_RESTARTED: "a node of it restarted",
     Code.NODE_SHUT_DOWN: "a node of it was shut down",
     Code.NODE_PRESSURE: "a node of it ran short of memory or disk, and its kubelet ended a pod",
     Code.QUEUE_DRAINED: "an operator stopped and drained its queue",
     Code.IDLE: "it held GPUs and used none",
+    Code.HUNG: "its pods have reported no progress for too long",
+    Code.STRAGGLES: "pods of it make less progress than its others",
     Code.DEPENDENCY_NEVER_SATISFIED: "a condition that the job waited for can no longer come true",
     Code.TASKS_FAILED: "tasks of the array failed or were cancelled",
+    Code.ROLES_SHIFTED: "its own request moves pods from one role to another",
     Code.SHRUNK: "pods beyond its gang made room for a job that waited",
     Code.NOT_WHOLE_GPUS: "devices offered as whole GPUs are not; the node's device profile has to name their kind",
     Code.DEVICE_CONFLICT: "statements about the node's devices contradict each other",

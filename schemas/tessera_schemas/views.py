@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tessera_schemas.base import Lenient, Millis
+from tessera_schemas.cluster.health import KnownAilment
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.work.arrays import Dependency
 from tessera_schemas.work.measured_use import PublicMeasuredUse
@@ -36,6 +37,11 @@ class ArrayView(Lenient):
     succeeded: int = 0
     failed: int = 0
     cancelled: int = 0
+    replicas: Annotated[int, Field(description="Replicas that a service is to have")] = 0
+    min_replicas: Annotated[int, Field(description="Replicas that a service is guaranteed")] = 0
+    max_replicas: Annotated[int, Field(description="Most replicas of a service; 0: no service")] = 0
+    revision: Annotated[int, Field(description="Revision of a service, which counts its rollouts; 0: no service")] = 0
+    rollout: Annotated[str, Field(description="`rolling` or `stopped`; empty: every replica has the revision")] = ""
     task_cpu_milli: Annotated[int, Field(description="CPU request of one task in thousandths of a core; 0: ended")] = 0
     task_memory_bytes: Annotated[int, Field(description="Memory request of one task in bytes; 0: ended")] = 0
     task_gpu_milli: Annotated[int, Field(description="GPU request of one task in thousandths; 0: ended")] = 0
@@ -81,10 +87,16 @@ class JobView(Lenient):
     task_of: Annotated[str, Field(description="Id of a task's array")] = ""
     task: Annotated[int, Field(description="Index of a task")] = 0
     after: Annotated[tuple[Dependency, ...], Field(description="Conditions on other jobs that are still open")] = ()
+    attached_to: Annotated[str, Field(description="Id of the job beside whose run this one runs")] = ""
     number: Annotated[int, Field(description="Number of the job in the shard, from 1; 0: none")] = 0
     array_number: Annotated[int, Field(description="Number of a task's array")] = 0
     user: Annotated[str, Field(description="User who submitted the job, as its spec says")] = ""
     project: Annotated[str, Field(description="Project within the tenant, as its spec says; empty: none")] = ""
+    session: Annotated[str, Field(description="notebook, workspace or terminal of a person; empty: none")] = ""
+    address: Annotated[str, Field(description="Where browsers reach the session while it runs; empty: no Ingress")] = ""
+    exclusive: Annotated[
+        bool, Field(description="Whether each pod of a role has a node to itself; false of a job that has ended")
+    ] = False
     cpu_milli: Annotated[int, Field(description="CPU request of the gang in thousandths of a core")] = 0
     memory_bytes: Annotated[int, Field(description="Memory request of the gang in bytes")] = 0
     time_limit_seconds: Annotated[int, Field(description="Time limit of one run in seconds; 0: none")] = 0
@@ -204,6 +216,9 @@ class QuotaUse(Lenient):
     lent: int = 0
     available: int = 0
     part_percent: int | None = None
+    lending_until: Annotated[
+        int, Field(description="Time at which another part of it may be lent, by the queue's hours; 0: always the same")
+    ] = 0
 
 
 class QueueView(Lenient):
@@ -296,8 +311,16 @@ class NodeView(Lenient):
     gres: Annotated[
         tuple[tuple[str, str], ...], Field(description="Word of Slurm's for each class: class, generic resource")
     ] = ()
-    drained: Annotated[bool, Field(description="Drained by an operator: no new pods")] = False
+    drained: Annotated[bool, Field(description="Drained: no new pods")] = False
     drain_why: str = ""
+    drained_by: Annotated[str, Field(description="health: drained for its health; empty: by an operator")] = ""
+    ailments: Annotated[tuple[KnownAilment, ...], Field(description="All that is known to be wrong with it")] = ()
+    overruled: Annotated[
+        bool, Field(description="An operator has said that it is good, until none of its ailments is left")
+    ] = False
+    health_held_back: Annotated[
+        bool, Field(description="It would be drained for its health, but too many nodes of its pool are")
+    ] = False
     flavor: Annotated[str, Field(description="First flavor of the configuration that matches the node")] = ""
     others: OthersView = OthersView()
     mig_instances: Annotated[tuple[tuple[str, int], ...], Field(description="MIG instances made: profile, number")] = ()
@@ -309,6 +332,9 @@ class NodeView(Lenient):
     waiting_runs: Annotated[
         int, Field(description="Stopped runs that wait until the silent node is back or is declared out of service")
     ] = 0
+    fence: Annotated[
+        str, Field(description="Progress of turning a silent node off by the fencing webhook; empty: none")
+    ] = ""
     held_back_runs: Annotated[
         int, Field(description="Runs that seem lost but go on until an operator decides: too many at once")
     ] = 0

@@ -21,7 +21,7 @@ def run_named(services: str, shard: str | None = None) -> int:
     names = services.split("+")
     for name in names:
         if name not in SERVICES or names.count(name) > 1:
-            why = "there is none" if name not in SERVICES else "named twice"
+            why = "named twice" if name in SERVICES else "there is none, and an image runs by `tessera run -it IMAGE`"
             print(f"error: service {name}: {why}; choose one of {', '.join(SERVICES)}", file=sys.stderr)
             return USAGE_ERROR
     from tessera.kernel.process.lifecycle import Hosted, run_services

@@ -36,6 +36,7 @@ type launch struct {
 	onBad    bool
 	wait     time.Duration
 	input    *os.File // nil: no task reads from here
+	pmi      *pmiServer
 
 	lock    sync.Mutex
 	running map[int]string // tasks, each with the name of its pod
@@ -100,6 +101,9 @@ func newLaunch(r run, config *tls.Config, parts []*srunPart, asks []ask, granted
 	l := &launch{run: r, program: "srun", identity: config, patience: lossPatience, step: fmt.Sprintf("%s.%d", r.job, granted.step), onBad: first.killOnBadExit, wait: first.wait,
 		running: map[int]string{}, ended: make(chan struct{}), outside: make(chan os.Signal, 16)}
 	layout := layOut(parts, granted.shares)
+	if slices.ContainsFunc(parts, func(p *srunPart) bool { return p.pmi }) {
+		l.pmi = newPmiServer(layout)
+	}
 	l.out = newOutputs(layout.tasks, first.label, first.unbuffered)
 	for part, each := range parts {
 		common := layout.variables(l, asks[part])
@@ -112,10 +116,13 @@ func newLaunch(r run, config *tls.Config, parts []*srunPart, asks []ask, granted
 			if share.part != part {
 				continue
 			}
-			start := startMessage{rank: share.rank, folder: folder, bare: bare, set: slices.Concat(set, common), unset: unset, appends: each.appends,
+			start := startMessage{rank: share.rank, folder: folder, bare: bare, set: slices.Concat(set, common), unset: unset, appends: each.appends, pmi: l.pmi != nil,
 				programs: [][]string{each.command}}
 			for index, id := range layout.ids[part][share.rank] {
 				task := taskStart{id: id, set: layout.ofTask(l, id, share, index, asks[part])}
+				if start.pmi {
+					task.set = append(task.set, pmiVariables(id, layout.tasks)...)
+				}
 				if len(each.programs) > 0 {
 					if index == 0 {
 						start.programs = nil
@@ -339,11 +346,14 @@ func (l *launch) follow(index int) {
 	for {
 		kind, payload, err := p.receive()
 		var exited exitedMessage
+		var asked pmiMessage
 		switch {
 		case err == nil && kind == frameOutput && len(payload) > 5:
 			err = l.out.write(payload)
 		case err == nil && kind == frameExited && decode(payload, &exited) == nil:
 			l.exited(exited)
+		case err == nil && kind == framePMI && l.pmi != nil && decode(payload, &asked) == nil:
+			l.giveUp(l.pmi.take(p, asked))
 		case err == nil && kind == frameTaken:
 			select {
 			case l.taken[index] <- struct{}{}:
@@ -392,6 +402,9 @@ func (l *launch) exited(how exitedMessage) {
 	} else if how.code != 0 {
 		complain(l.program, 0, "%s: task %d: Exited with exit code %d", node, how.task, how.code)
 	}
+	if l.pmi != nil {
+		l.giveUp(l.pmi.ended(how.task))
+	}
 	if terminate {
 		fmt.Fprintf(os.Stderr, "%s: Terminating StepId=%s\n", l.program, l.step)
 		l.terminate()
@@ -403,6 +416,21 @@ func (l *launch) exited(how exitedMessage) {
 			fmt.Fprintf(os.Stderr, "%s: First task exited %.0fs ago\n%s: Terminating StepId=%s\n", l.program, l.wait.Seconds(), l.program, l.step)
 			l.send(syscall.SIGKILL)
 		})
+	}
+}
+
+// GiveUp ends a step whose tasks would wait for each other for ever.
+func (l *launch) giveUp(why error) {
+	l.lock.Lock()
+	first := why != nil && !l.ending
+	if first {
+		l.ending, l.highest = true, max(l.highest, 1)
+	}
+	l.lock.Unlock()
+	if first {
+		complain(l.program, 1, "%v", why)
+		fmt.Fprintf(os.Stderr, "%s: Terminating StepId=%s\n", l.program, l.step)
+		l.terminate()
 	}
 }
 

@@ -51,6 +51,7 @@ type startMessage struct {
 	unset      []string
 	keepOrphan bool // processes that a command left behind live on, as behind sshd
 	appends    bool // files of output are written on, not anew
+	pmi        bool // each task has a socket for what MPI programs ask
 	programs   [][]string
 	tasks      []taskStart
 }
@@ -63,6 +64,7 @@ func (m *startMessage) fields(c *coder) {
 	c.texts(&m.unset)
 	c.flag(&m.keepOrphan)
 	c.flag(&m.appends)
+	c.flag(&m.pmi)
 	list(c, &m.programs, func(each *[]string) { c.texts(each) })
 	list(c, &m.tasks, func(each *taskStart) { each.fields(c) })
 }

@@ -93,7 +93,7 @@ var options = concat(
 		{"open-mode", honoured, aValue, "append or truncate", "SLURM_OPEN_MODE", (*srunPart).setOpenMode},
 		{"multi-prog", honoured, noValue, "the command is a file of programs by task", "", flag(func(p *srunPart) *bool { return &p.multiProgram })},
 		{"quiet Q", honoured, noValue, "no word of waiting", "", flag(func(p *srunPart) *bool { return &p.quiet })},
-		{"mpi", honoured, aValue, "none; pmix, pmi2 and others are refused: start MPI programs by mpirun", "", (*srunPart).setMPI},
+		{"mpi", honoured, aValue, "none, or pmi2 for programs of MPICH and Intel MPI; others are refused: start programs of OpenMPI by mpirun", "", (*srunPart).setMPI},
 		{"jobid", honoured, aValue, "the own job's", "", (*srunPart).setJob},
 		{"container-image", honoured, aValue, "the own pod's", "", (*srunPart).setImage},
 	},

@@ -27,7 +27,6 @@ func TestWhatAStepCannotDoIsRefusedByItsName(t *testing.T) {
 	t.Setenv("TESSERA_IMAGE", "nvcr.io/a:1")
 	for line, expected := range map[string]string{
 		"--mpi=pmix x":                       "mpirun",
-		"--mpi=pmi2 x":                       "mpirun",
 		"-t 5 x":                             "timeout SECONDS srun",
 		"--time=5 x":                         "timeout SECONDS srun",
 		"--jobid=8 x":                        "8 is refused",
@@ -58,7 +57,7 @@ func TestWhatAStepCannotDoIsRefusedByItsName(t *testing.T) {
 			t.Errorf("srun %s: %v", line, err)
 		}
 	}
-	for _, line := range []string{"--mpi=none x", "--jobid=7 x", "--container-image=docker://nvcr.io#a:1 x", "--exclusive x", "-I x", "--pty x"} {
+	for _, line := range []string{"--mpi=none x", "--mpi=pmi2 x", "--jobid=7 x", "--container-image=docker://nvcr.io#a:1 x", "--exclusive x", "-I x", "--pty x"} {
 		if _, err := parseSrun(strings.Fields(line)); err != nil {
 			t.Errorf("srun %s: %v", line, err)
 		}

@@ -36,6 +36,9 @@ type task struct {
 	stdin  *os.File // nil: it reads nothing from here
 	output []*os.File
 	ended  <-chan syscall.WaitStatus
+
+	pmi     *os.File // nil: it has no such socket
+	answers chan string
 }
 
 // Serve starts the tasks and stays until the last has ended or the connection broke.
@@ -52,6 +55,9 @@ func (s *session) serve(processes *children) {
 		s.groups = append(s.groups, started.pid)
 		s.lock.Unlock()
 		tasks.Go(func() { s.follow(each.id, started) })
+		if started.pmi != nil {
+			go s.passOn(each.id, started)
+		}
 	}
 	for _, file := range s.files {
 		file.Close()
@@ -82,7 +88,11 @@ func (s *session) listen() {
 			break
 		}
 		var wanted signalMessage
+		var answered pmiMessage
 		switch {
+		case kind == framePMI && decode(payload, &answered) == nil:
+			s.answer(answered)
+			continue
 		case kind == frameSignal && decode(payload, &wanted) == nil:
 			s.signal(syscall.Signal(wanted.signal))
 			continue
@@ -109,17 +119,20 @@ func (s *session) startTask(processes *children, wanted taskStart) (*task, error
 	}
 	var streams taskStreams
 	defer streams.closeTheirs()
-	if err = s.openStreams(&streams, wanted); err == nil {
+	if err = s.openStreams(&streams, wanted); err == nil && s.start.pmi {
+		err = streams.socket()
+	}
+	started := &task{stdin: streams.stdin, output: streams.output, pmi: streams.pmi, answers: make(chan string, 1)}
+	if err == nil {
 		if own, err := os.Executable(); err == nil && !s.start.keepOrphan {
 			argv, path = append([]string{"tessera-steps", "task", path}, argv...), own
 		}
 		attributes := &syscall.ProcAttr{Dir: folder, Env: environment, Files: streams.theirs, Sys: &syscall.SysProcAttr{Setpgid: true}}
-		started := &task{stdin: streams.stdin, output: streams.output}
 		if started.pid, started.ended, err = processes.start(path, argv, attributes); err == nil {
 			return started, nil
 		}
 	}
-	(&task{stdin: streams.stdin, output: streams.output}).close()
+	started.close()
 	return nil, err
 }
 
@@ -129,6 +142,7 @@ type taskStreams struct {
 	closed []*os.File // after the start
 	stdin  *os.File
 	output []*os.File
+	pmi    *os.File
 }
 
 func (t *taskStreams) closeTheirs() {
@@ -289,7 +303,7 @@ func (s *session) follow(id int, started *task) {
 }
 
 func (t *task) close() {
-	for _, file := range append(t.output, t.stdin) {
+	for _, file := range append(t.output, t.stdin, t.pmi) {
 		if file != nil {
 			file.Close()
 		}

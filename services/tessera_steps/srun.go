@@ -18,7 +18,7 @@ type srunPart struct {
 	tasks, nodes, nodesAtMost, perNode, cpus, first int
 	perNodeSaid                                     bool
 	wanted, excluded                                string
-	exact, overlap, overcommit, cyclic              bool
+	exact, overlap, overcommit, cyclic, pmi         bool
 	gpus, gpusPerNode, gpusPerTask, tasksPerGPU     int
 	noGPUs                                          bool
 	gpuBind                                         string
@@ -91,8 +91,8 @@ func (p *srunPart) setOpenMode(value string) error {
 }
 
 func (p *srunPart) setMPI(value string) error {
-	if value != "none" {
-		return fmt.Errorf("%s is refused: a step serves no PMI: start the program by mpirun, which reaches the pods by ssh (docs/steps.md)", value)
+	if p.pmi = value == "pmi2"; !p.pmi && value != "none" {
+		return fmt.Errorf("%s is refused: a step serves pmi2, for MPICH and Intel MPI: start programs of OpenMPI by mpirun, which starts their tasks by srun (docs/steps.md)", value)
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func (p *srunPart) setImage(value string) error {
 func parseSrun(arguments []string) ([]*srunPart, error) {
 	var parts []*srunPart
 	for {
-		part := &srunPart{}
+		part := &srunPart{pmi: os.Getenv("SLURM_MPI_TYPE") == "pmi2"}
 		rest, err := part.parseOptions(arguments)
 		if err != nil {
 			return nil, err

@@ -30,6 +30,7 @@ const (
 	framePing                          // the other side is there
 	frameEnd                           // the run ends
 	frameWish                          // scontrol or scancel to the first pod: what the script wants of its job
+	framePMI                           // what a task of an MPI program asks, or is answered
 )
 
 const (

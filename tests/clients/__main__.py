@@ -1,4 +1,4 @@
-"""`python -m tests.clients`: make the libraries' own environment, and run them; as `make test-clients`."""
+"""`python -m tests.clients`: make the environment of libraries and Jupyter, and run them; as `make test-clients`."""
 
 import subprocess
 import sys

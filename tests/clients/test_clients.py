@@ -18,7 +18,7 @@ from tests.e2e.live import Live, configuration
 
 PROGRAMS = Path(__file__).parent / "programs"
 PYTHON = Path(__file__).parents[2] / "build" / "clients" / "bin" / "python"
-SECONDS = 150.0
+SECONDS = 300.0
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(not PYTHON.exists(), reason="build/clients is not there: `make test-clients` makes it"),

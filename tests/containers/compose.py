@@ -131,7 +131,7 @@ class ComposeStack:
 
     def readiness(self, container: str) -> dict[str, str]:
         """What `/readyz` says inside a container; empty while nobody answers."""
-        done = docker("exec", container, "python", "-I", "-S", "-c", LIVEZ, check=False, timeout=60)
+        done = docker("exec", container, "python", "-I", "-S", "-c", LIVEZ, check=False, timeout=180)
         return dict(json.loads(done.stdout)) if done.returncode == 0 else {}
 
     def is_ready(self, service: str, replicas: int = 1) -> bool:

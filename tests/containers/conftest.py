@@ -85,6 +85,7 @@ ORDER = (
     "test_images",
     "test_driven_devices",
     "test_real_pods",
+    "test_two_hosts",
 )
 """Files that take long. Two need none of our images: they come first, and the others wait for images together."""
 

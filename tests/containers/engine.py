@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 
 
 class NoEngine(Exception):
@@ -37,7 +37,7 @@ def run(*words: str, timeout: float = 120, **more: str) -> subprocess.CompletedP
 
 def answers() -> bool:
     """Tells whether an engine answers where DOCKER_HOST, or the default, says."""
-    return shutil.which("docker") is not None and docker("version", check=False, timeout=20).returncode == 0
+    return shutil.which("docker") is not None and docker("version", check=False, timeout=120).returncode == 0
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def _started(folder: Path) -> Iterator[str]:
         yield "an engine of the distribution's packages, started for these tests"
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(START_SECONDS)
         del os.environ["DOCKER_HOST"]
         _unmount_below(folder)
 

@@ -21,7 +21,7 @@ import signal
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -56,7 +56,7 @@ MPI = {
 }
 """What of Debian's packages a program of each kind needs in its pod, beside libraries."""
 HAS_MPI = shutil.which("mpicc.openmpi") is not None and all(Path(parts[0]).exists() for parts in MPI.values())
-NAME, DRIVER = identities.NODE_NAME, "gpu.example.com"
+NAME, DRIVER = identities.NODE_NAMES[0], "gpu.example.com"
 BUSYBOX, CNI_PROGRAMS, CGROUPS = Path("/bin/busybox"), Path("/usr/lib/cni"), Path("/sys/fs/cgroup")
 PROGRAMS = ("containerd", "ctr", "runc", "unshare", "ip", str(BUSYBOX), str(CNI_PROGRAMS / "bridge"))
 KERNEL = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")  # a kubelet changes them
@@ -104,6 +104,26 @@ class Network:
         return f"{self.numbers}.1"
 
 
+@dataclass(frozen=True)
+class Host:
+    """
+    Where a node runs: its name, the network of its pods, the address where its kubelet and that where DNS is met.
+
+    `space` is a network namespace of its own that has the address and the pods' bridge; "": they are this machine's.
+    """
+
+    name: str
+    pods: Network
+    address: str
+    dns: str
+    space: str = ""
+
+    @classmethod
+    def here(cls, network: Network) -> Self:
+        """The machine itself, whose node has the first name."""
+        return cls(NAME, network, network.address, network.address)
+
+
 PLAIN, DRIVEN = Network("tessera-node", "10.231.7"), Network("tessera-driven", "10.231.8")
 ADDRESS = PLAIN.address
 
@@ -125,20 +145,20 @@ def bridge(network: Network = PLAIN) -> Iterator[None]:
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if os.geteuid() or missing:
         raise NoNode(f"a node needs root and {', '.join(missing or PROGRAMS)}, see `make container-engine`")
-    _run("ip", "link", "add", network.bridge, "type", "bridge", check=False)  # there if one before us was killed
-    _run("ip", "addr", "replace", f"{network.address}/24", "dev", network.bridge)
-    _run("ip", "link", "set", network.bridge, "up")
+    run_command("ip", "link", "add", network.bridge, "type", "bridge", check=False)  # there if one before us was killed
+    run_command("ip", "addr", "replace", f"{network.address}/24", "dev", network.bridge)
+    run_command("ip", "link", "set", network.bridge, "up")
     # A container engine on this machine lets nothing pass from one pod to another that it has not made.
     through = ("FORWARD", "-i", network.bridge, "-o", network.bridge, "-j", "ACCEPT")
     has_filter = shutil.which("iptables") is not None
     if has_filter:
-        _run("iptables", "-I", *through, check=False)
+        run_command("iptables", "-I", *through, check=False)
     try:
         yield
     finally:
         if has_filter:
-            _run("iptables", "-D", *through, check=False)
-        _run("ip", "link", "del", network.bridge)
+            run_command("iptables", "-D", *through, check=False)
+        run_command("ip", "link", "del", network.bridge)
 
 
 class Node:
@@ -146,7 +166,8 @@ class Node:
     Runs for as long as the `with` lasts, ready for pods; everything it writes is under `folder`.
 
     `gpus` are extended resources in its status. A node `for_drivers` has none but what drivers publish: its containerd
-    is one that edits containers as they say (CDI, which the distribution's 1.6 does not know).
+    is one that edits containers as they say (CDI, which the distribution's 1.6 does not know). `images` are archives
+    beside those that every node has. Containers are copies of their image, unless the `snapshotter` is overlayfs.
     """
 
     def __init__(
@@ -155,11 +176,14 @@ class Node:
         folder: Path,
         gpus: int = 0,
         *,
-        network: Network = PLAIN,
+        host: Host | None = None,
         for_drivers: bool = False,
+        images: Sequence[bytes | Path] = (),
+        snapshotter: str = "native",
     ) -> None:
-        self._plane, self._folder, self._gpus, self._network = plane, folder.resolve(), gpus, network
-        self._for_drivers = for_drivers
+        self._plane, self._folder, self._gpus, self._images = plane, folder.resolve(), gpus, images
+        self._snapshotter = snapshotter
+        self._host, self._for_drivers = host or Host.here(PLAIN), for_drivers
         self._kubelet = binaries.find("kubelet")
         self._containerd = str(binaries.find("containerd-1.7")) if for_drivers else "containerd"
         self._kernel = {name: Path("/proc/sys", name).read_text() for name in KERNEL}
@@ -167,14 +191,16 @@ class Node:
     def __enter__(self) -> Self:
         port = free_port()
         self._write()
-        words = ["unshare", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child", "sh", "-c", BOTH]
+        space = self._host.space
+        words = ["nsenter", f"--net=/run/netns/{space}"] if space else []
+        words += ["unshare", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child", "sh", "-c", BOTH]
         words += [self._containerd, *self._kubelet_words(port)]
         self._server = Server(words, self._folder, port, lambda _: self._has_image(), 60.0, ends_with_us=True)
         try:
             self._server.start()
             if self._gpus:
                 wait_until(self._take_gpus, "the node has its GPUs")
-            self._plane.wait_for_nodes([NAME])
+            self._plane.wait_for_nodes([self._host.name])
         except Exception as error:
             self.close()
             raise NoNode(f"a node did not start ({error}): {self.log_tail()[-1000:]}") from error
@@ -216,15 +242,17 @@ class Node:
             (self._folder / name).mkdir(exist_ok=True)
         edits = EDITS.format(folder=self._folder) if self._for_drivers else ""
         (self._folder / "containerd.toml").write_text(
-            CONTAINERD.format(folder=self._folder, image=IMAGE, plugins=CNI_PROGRAMS, edits=edits)
+            CONTAINERD.format(
+                folder=self._folder, image=IMAGE, plugins=CNI_PROGRAMS, edits=edits, snapshotter=self._snapshotter
+            )
         )
-        (self._folder / "cni" / "10-pods.conflist").write_text(json.dumps(network_of_pods(self._network)))
+        (self._folder / "cni" / "10-pods.conflist").write_text(json.dumps(network_of_pods(self._host)))
         made = self._plane.directory / "certificates"
         (self._folder / "kubelet.yaml").write_text(yaml.safe_dump({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "containerRuntimeEndpoint": self._socket,
-            "address": self._network.address,
+            "address": self._host.address,
             "tlsCertFile": str(made / "serving.crt"),
             "tlsPrivateKeyFile": str(made / "serving.key"),
             "authentication": {
@@ -241,7 +269,7 @@ class Node:
             "enforceNodeAllocatable": [],
             "makeIPTablesUtilChains": False,
             "resolvConf": "",
-            "clusterDNS": [self._network.address],
+            "clusterDNS": [self._host.dns],
             "clusterDomain": DOMAIN,
             "podLogsDir": str(self._folder / "logs"),
             "volumePluginDir": str(self._folder / "plugins"),
@@ -252,15 +280,15 @@ class Node:
         }))  # fmt: skip
 
     def _kubelet_words(self, port: int) -> list[str]:
-        kubeconfig = self._plane.kubeconfig(identities.NODE)
+        kubeconfig = self._plane.kubeconfig(identities.NODES[self._host.name])
         return [
             str(self._kubelet),
             f"--config={self._folder}/kubelet.yaml",
             f"--kubeconfig={kubeconfig}",
             f"--root-dir={self._folder}/kubelet",
             f"--cert-dir={self._folder}/kubelet",
-            f"--hostname-override={NAME}",
-            f"--node-ip={self._network.address}",
+            f"--hostname-override={self._host.name}",
+            f"--node-ip={self._host.address}",
             f"--port={port}",
         ]
 
@@ -270,12 +298,16 @@ class Node:
 
     def _has_image(self) -> bool:
         """Give containerd the images as soon as it takes them."""
-        ctr = ("ctr", "--address", f"{self._folder}/containerd.sock", "--namespace", "k8s.io", "images", "import", "-")
-        images = [image(), *([steps_image()] if STEPS_SOURCES.exists() else []), *([mpi_image()] if HAS_MPI else [])]
-        return not any(subprocess.run(ctr, input=packed, capture_output=True).returncode for packed in images)
+        ctr = ("ctr", "--address", f"{self._folder}/containerd.sock", "--namespace", "k8s.io", "images", "import")
+        images = [image(), *([steps_image()] if STEPS_SOURCES.exists() else []), *self._images]
+        for each in images:
+            words, packed = ((*ctr, "-"), each) if isinstance(each, bytes) else ((*ctr, str(each)), None)
+            if subprocess.run(words, input=packed, capture_output=True).returncode:
+                return False
+        return True
 
     def _take_gpus(self) -> bool:
-        api, path = self._plane.api(), f"/api/v1/nodes/{NAME}"
+        api, path = self._plane.api(), f"/api/v1/nodes/{self._host.name}"
         with suppress(ApiError):
             api.patch(f"{path}/status", {"status": {"capacity": {GPU_RESOURCE: str(self._gpus)}}})
             return GPU_RESOURCE in api.get(path)["status"]["allocatable"]
@@ -343,7 +375,7 @@ def mpi_image() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         built = [Path(folder) / f"allreduce.{kind}" for kind in MPI]
         for kind, program, defined in zip(MPI, built, ("-ULEAVES", "-DLEAVES"), strict=True):
-            subprocess.run([f"mpicc.{kind}", defined, ALLREDUCE, "-o", program], check=True, timeout=60)
+            subprocess.run([f"mpicc.{kind}", defined, ALLREDUCE, "-o", program], check=True, timeout=300)
             files[f"bin/{program.name}"] = program.read_bytes()
         roots = [found for parts in MPI.values() for part in parts for found in Path("/").glob(part[1:])]
         whole = [path for root in roots for path in ([root] if root.is_file() else root.rglob("*")) if path.is_file()]
@@ -373,15 +405,20 @@ def steps_image() -> bytes:
 
 
 def _image(name: str, layer: bytes, settings: dict[str, Any]) -> bytes:
-    config = {
-        "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()],
-        "os": "linux",
-        "config": settings,
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
-    }
+    config = image_config([f"sha256:{hashlib.sha256(layer).hexdigest()}"], settings)
     manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
     files = {"config.json": config, "manifest.json": manifest}
     return _tar({"layer.tar": layer, **{name: json.dumps(text).encode() for name, text in files.items()}})
+
+
+def image_config(layers: Sequence[str], settings: dict[str, Any]) -> dict[str, Any]:
+    """As an image has it; `layers` are the digests of what is unpacked."""
+    return {
+        "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()],
+        "os": "linux",
+        "config": settings,
+        "rootfs": {"type": "layers", "diff_ids": list(layers)},
+    }
 
 
 def _tar(files: dict[str, bytes | str]) -> bytes:
@@ -398,7 +435,7 @@ def _tar(files: dict[str, bytes | str]) -> bytes:
     return packed.getvalue()
 
 
-def _run(*words: str, check: bool = True) -> None:
+def run_command(*words: str, check: bool = True) -> None:
     subprocess.run(words, check=check, capture_output=True)
 
 
@@ -412,7 +449,7 @@ address = "{folder}/containerd.sock"
 sandbox_image = "{image}"
 restrict_oom_score_adj = true
 {edits}[plugins."io.containerd.grpc.v1.cri".containerd]
-snapshotter = "native"
+snapshotter = "{snapshotter}"
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{plugins}"
 conf_dir = "{folder}/cni"
@@ -422,13 +459,14 @@ cdi_spec_dirs = ["{folder}/cdi"]
 """
 
 
-def network_of_pods(network: Network) -> dict[str, Any]:
-    """As a plugin of CNI reads it."""
-    ranges = [[{"subnet": f"{network.numbers}.0/24"}]]
+def network_of_pods(host: Host) -> dict[str, Any]:
+    """As a plugin of CNI reads it. Pods of a host of its own reach others through it."""
+    ranges = [[{"subnet": f"{host.pods.numbers}.0/24"}]]
     plugin = {
         "type": "bridge",
-        "bridge": network.bridge,
+        "bridge": host.pods.bridge,
         "isGateway": True,
+        "isDefaultGateway": bool(host.space),
         "ipam": {"type": "host-local", "ranges": ranges},
     }
-    return {"cniVersion": "1.0.0", "name": network.bridge, "plugins": [plugin]}
+    return {"cniVersion": "1.0.0", "name": host.pods.bridge, "plugins": [plugin]}

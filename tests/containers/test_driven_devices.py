@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobSpec, Retry, Template
-from tests.containers.node import DRIVEN, DRIVER, IMAGE, Driver, Node, NoNode, api_flags, bridge
+from tests.containers.node import DRIVEN, DRIVER, IMAGE, Driver, Host, Node, NoNode, api_flags, bridge
 from tests.e2e.live import configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes import binaries
@@ -26,7 +26,7 @@ from tests.kubernetes.users import Users
 from tests.kubernetes.users_objects import Json, batch_job
 from tests.published_devices import claim
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 GPUS = 2
 PROGRAM = """\
 env | grep -E '^GPU_DEVICE_[0-9]+=' | sort
@@ -50,7 +50,7 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlPl
         with (
             bridge(DRIVEN),
             running(folder, address=DRIVEN.address, api_flags=api_flags(folder), kubelets=False) as plane,
-            Node(plane, tmp_path_factory.mktemp("node"), network=DRIVEN, for_drivers=True) as node,
+            Node(plane, tmp_path_factory.mktemp("node"), host=Host.here(DRIVEN), for_drivers=True) as node,
             Driver(plane, node, GPUS) as driver,
         ):
             yield plane, driver

@@ -22,7 +22,7 @@ from tests.kubernetes.conftest import running
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 PATIENCE = 180.0
 
 

@@ -24,9 +24,12 @@ import pytest
 import pytest_asyncio
 
 from tessera.client.outcomes import Exit
+from tessera.domain.state import State
 from tessera.testkit.checker import PodChange
 from tessera_schemas.config import Policy
-from tessera_schemas.job import CheckpointPolicy, JobSpec, Retry, Role, Template
+from tessera_schemas.job import CheckpointPolicy, JobSpec, Retry, Role, Session, Template
+from tessera_schemas.shard.services import SEPARATE
+from tessera_schemas.work.pod_template import IDLE_WARNING_FILE
 from tests.containers import names
 from tests.containers.node import (
     ADDRESS,
@@ -40,6 +43,7 @@ from tests.containers.node import (
     NoNode,
     api_flags,
     bridge,
+    mpi_image,
 )
 from tests.e2e.elastic_suite import has_pods
 from tests.e2e.live import SECONDS, Said, configuration, eventually, job, started
@@ -48,8 +52,10 @@ from tests.kubernetes.conftest import running
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 needs_steps = pytest.mark.skipif(not STEPS_SOURCES.exists(), reason="the step runner's sources are not here")
+PROBED_SECONDS = 120.0
+"""Three probes in a row, ten seconds apart, and as many again on a machine that is busy."""
 GPUS, PERSON = 2, "person"  # each pod asks for a CPU (-O: whatever its tasks), and the machine may have no more
 RIGHTS = """
 apiVersion: v1
@@ -132,6 +138,16 @@ trap 'echo saving; sleep 0.5; echo the last line; exit' TERM
 echo rank $TESSERA_RANK
 while :; do sleep 0.1; done
 """
+WARNED = f"""\
+until [ -e /tmp/warn ]; do sleep 0.1; done
+echo it pauses soon > {IDLE_WARNING_FILE}
+until [ -e /tmp/use ]; do sleep 0.1; done
+: > {IDLE_WARNING_FILE}
+until [ -e /tmp/leave ]; do sleep 0.1; done
+echo 'tessera-steps/1 {{"ask": "pause", "who": "nobody used it"}}' > /dev/termination-log
+exit 75
+"""
+"""As the watch of a notebook does, when it is told so: a warning, its end, and the last word."""
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +159,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
             bridge(),
             running(folder, address=ADDRESS, api_flags=api_flags(folder), kubelets=False) as plane,
             names.answered(plane, ADDRESS),
-            Node(plane, tmp_path_factory.mktemp("node"), GPUS),
+            Node(plane, tmp_path_factory.mktemp("node"), GPUS, images=[mpi_image()] if HAS_MPI else []),
         ):
             yield plane
     except (NoNode, binaries.Unavailable) as why:
@@ -197,7 +213,8 @@ async def live(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
     }
     folder = tmp_path_factory.mktemp("platform")
     steps = {"TESSERA_STEPS_IMAGE": STEPS_IMAGE}
-    async with live_on(plane, folder, body, settings={"gateway": gateway, "admission": steps, "binder": steps}) as live:
+    settings = {"gateway": gateway, "admission": steps, "binder": steps}
+    async with live_on(plane, folder, body, settings=settings, layout=SEPARATE) as live:
         yield live
 
 
@@ -379,7 +396,7 @@ async def test_steps_on_two_pods_and_a_pod_that_is_lost_in_the_middle_of_one(
 
 
 @needs_steps
-@pytest.mark.skipif(not HAS_MPI, reason="no OpenMPI and MPICH with their compilers here")
+@pytest.mark.skipif(not HAS_MPI and not os.environ.get("CI"), reason="no OpenMPI and MPICH here: `make mpi`")
 async def test_mpirun_of_a_script_adds_up_over_two_pods(live: KubernetesLive, person: Person, tmp_path: Path) -> None:
     _, job_id = await person.sbatch(tmp_path, ALLREDUCE)
     await live.until_ended(job_id)
@@ -527,6 +544,41 @@ async def test_who_is_evicted_has_its_notice_and_sigterm_and_keeps_its_gpus_unti
     assert live.phase(job_id) == "succeeded"
     assert (await person.run("logs", "saver")).out == "again, from s3://bucket/step-1\n"
     await person.until_log("begun\nnoticed\nsaving\nsaved\n", "saver", "--attempt", "1")
+
+
+async def test_the_kubelets_probe_tells_a_sessions_warning_and_its_end_until_it_is_paused(
+    live: KubernetesLive, person: Person
+) -> None:
+    session = Session(kind="notebook", idle_seconds=3600, warning_seconds=600)
+    job_id = (await live.submit(program_job("book", WARNED, gpus=1, session=session))).job_id
+
+    async def tell(what: str) -> None:
+        said = await person.run("srun", f"--jobid={job_id}", "touch", f"/tmp/{what}")
+        assert said.code == 0, said
+
+    def is_ready() -> bool:
+        conditions = live.plane.api().get(f"/api/v1/namespaces/lab/pods/{job_id}-1-0")["status"]["conditions"]
+        return ("Ready", "True") in {(each["type"], each["status"]) for each in conditions}
+
+    def stops_ts(state: State) -> int:
+        (run,) = state.runs.found((f"{job_id}-1",))
+        return run.unused_until
+
+    await live.until_phase(job_id, "running")
+    await eventually(is_ready, "the kubelet has asked once")
+    await tell("warn")
+    await live.until(lambda state: stops_ts(state) > state.ts, "the ledger knows of the warning", PROBED_SECONDS)
+    assert not is_ready()
+    assert "it is paused in about" in " ".join((await live.command("explain", job_id)).out.split())
+    await tell("use")
+    await live.until(lambda state: not stops_ts(state), "the ledger knows that it is in use", PROBED_SECONDS)
+    assert is_ready()
+    await tell("leave")
+    await live.until(lambda state: state.jobs.found((job_id,))[0].held, "it is paused")
+    story = " ".join((await live.command("ledger", "story", job_id)).out.split())
+    assert "PausedAsIdle" in story
+    await live.clients["lab"].cancel(job_id)
+    await live.until_idle()
 
 
 async def test_the_log_of_a_pod_that_gives_way_is_shown_and_kept_to_its_end(

@@ -38,7 +38,7 @@ from tests.permission_matrix import (
 
 pytestmark = pytest.mark.timeout(900)  # the first one makes the images
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class NatsWorld:
 
     async def request(self, call: str, body: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = orjson.loads(
-            (await self._admin.request(f"$JS.API.{call}", orjson.dumps(body), 5)).data
+            (await self._admin.request(f"$JS.API.{call}", orjson.dumps(body), PATIENT)).data
         )
         assert "error" not in answer, answer
         return answer
@@ -102,7 +102,7 @@ def stream_json(config: StreamConfig) -> dict[str, Any]:
     }
 
 
-PATIENT = 30.0  # seconds, for what certainly comes
+PATIENT = 120.0  # seconds, for what certainly comes
 
 
 def out(subject: str, data: bytes = b"x", **fields: object) -> Outgoing:

@@ -20,6 +20,8 @@ from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Cluster, WatchEvent
 from tessera_local.cluster.in_memory import MemoryCluster
 
+PATIENT = 120.0  # seconds, for what certainly comes
+
 FINALIZER = "tessera.io/held"
 
 
@@ -66,7 +68,7 @@ async def watch_until(
     api: Setup, version: str, until: Callable[[WatchEvent], bool], selector: str = "", fields: str = ""
 ) -> list[WatchEvent]:
     seen: list[WatchEvent] = []
-    async with asyncio.timeout(30), aclosing(api.cluster.watch("pods", version, selector, fields)) as events:
+    async with asyncio.timeout(PATIENT), aclosing(api.cluster.watch("pods", version, selector, fields)) as events:
         async for event in events:
             seen.append(event)
             if until(event):
@@ -110,6 +112,7 @@ async def test_a_pod_that_is_not_there_is_not_found(api: Setup):
         api.cluster.remove_finalizer(api.ns, "nobody", "some-uid", FINALIZER),
         api.cluster.annotate_pod(api.ns, "nobody", "some-uid", {"a": "b"}),
         api.cluster.limit_pod(api.ns, "nobody", "some-uid", 60),
+        api.cluster.resize_pod(api.ns, "nobody", "some-uid", "main", {"requests": {"cpu": "1"}}),
     ):
         error = await refused(call)
         assert (error.status, error.reason) == (404, "NotFound")
@@ -200,6 +203,28 @@ async def test_a_deadline_of_a_pod_is_set_and_comes_earlier_and_is_never_put_off
     other = "00000000-dead-4000-8000-000000000000"
     assert (await refused(api.cluster.limit_pod(api.ns, name, other, 30))).status == 409
     assert (await api.cluster.get_pod(api.ns, name))["spec"]["activeDeadlineSeconds"] == 60
+
+
+async def test_cpu_and_memory_of_a_container_change_in_place_and_nothing_else(api: Setup):
+    name = api.name()
+    had = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}
+    wanted = pod(name)
+    wanted["spec"]["containers"][0]["resources"] = {"requests": had, "limits": had}
+    made = await api.cluster.create_pod(api.ns, wanted)
+    uid, container = made["metadata"]["uid"], made["spec"]["containers"][0]
+    size = {"cpu": "2", "memory": "3Gi"}
+    for _ in range(2):
+        await api.cluster.resize_pod(api.ns, name, uid, container["name"], {"requests": size, "limits": size})
+        now = await api.cluster.get_pod(api.ns, name)
+        assert now["spec"]["containers"] == [container | {"resources": {"requests": had | size, "limits": had | size}}]
+    above = {"requests": {"cpu": "4"}}  # its limit is 2
+    other_class = {"limits": {"cpu": "4"}}
+    for wrong in (above, other_class):
+        assert (await refused(api.cluster.resize_pod(api.ns, name, uid, container["name"], wrong))).status == 422
+    other = "00000000-dead-4000-8000-000000000000"
+    call = api.cluster.resize_pod(api.ns, name, other, container["name"], {"requests": had, "limits": had})
+    assert (await refused(call)).status == 409
+    assert (await api.cluster.get_pod(api.ns, name))["spec"] == now["spec"]
 
 
 async def test_a_pod_with_another_uid_is_not_annotated(api: Setup):
@@ -367,6 +392,31 @@ async def test_labels_of_a_node_are_set_and_taken_away_on_exactly_the_version_th
     assert (await refused(api.cluster.label_node("nowhere", before, {"config": "other"}))).status == 404
     assert (await seen())["labels"] == {**others, "config": "new"}
     await label(lambda labels: "config" not in labels, config=None)  # other tests share this node
+
+
+async def test_taints_of_a_node_are_replaced_on_exactly_the_version_that_was_seen(api: Setup):
+    await api.add_node("n1")
+
+    async def seen() -> dict:
+        nodes, _version = await api.cluster.list("nodes")
+        return next(node for node in nodes if node["metadata"]["name"] == "n1")
+
+    async def taint(taints: list[dict], mark: str | None) -> str:
+        before = ""
+        while (await seen())["metadata"].get("annotations", {}).get("mark") != mark:  # its kubelet writes it, too
+            before = (await seen())["metadata"]["resourceVersion"]
+            with suppress(ApiError):
+                await api.cluster.taint_node("n1", before, taints, {"mark": mark})
+        return before
+
+    theirs = list((await seen())["spec"].get("taints", ()))
+    ours = {"key": "example.org/off", "value": "yes", "effect": "NoSchedule"}
+    before = await taint([*theirs, ours], "ours")
+    assert ours in (await seen())["spec"]["taints"]
+    assert (await refused(api.cluster.taint_node("n1", before, theirs, {"mark": "late"}))).status == 409
+    assert (await refused(api.cluster.taint_node("nowhere", before, theirs, {}))).status == 404
+    await taint(theirs, None)  # other tests share this node
+    assert list((await seen())["spec"].get("taints", ())) == theirs
 
 
 async def test_nodes_are_listed_with_what_they_have(api: Setup):
@@ -616,7 +666,7 @@ async def test_a_suspended_job_is_resumed_at_the_version_that_was_looked_at_and_
     assert (await refused(resume(api, name, "another", version))).status == 409
     assert (await refused(resume(api, name, uid, "1"))).status == 409
     assert (await seen())["spec"]["suspend"] is True
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENT):
         while (await seen())["spec"]["suspend"]:  # a controller may write its status between our look and our call
             with suppress(ApiError):
                 await resume(api, name, uid, (await seen())["metadata"]["resourceVersion"])
@@ -689,14 +739,35 @@ async def test_a_secret_is_made_once_and_goes_with_the_service_that_owns_it(api:
     await api.cluster.create_secret(api.ns, secret)
     assert (await refused(api.cluster.create_secret(api.ns, secret))).status == 409
     await api.cluster.delete_service(api.ns, name, made["metadata"]["uid"])
+    await until_gone(api, "v1", "Secret", name)
 
+
+async def test_an_ingress_is_made_once_and_goes_with_the_service_that_owns_it(api: Setup):
+    name = f"run-{api.name()}"
+    made = await api.cluster.create_service(api.ns, service(name, run=name))
+    owner = {"apiVersion": "v1", "kind": "Service", "name": name, "uid": made["metadata"]["uid"]}
+    backend = {"service": {"name": name, "port": {"number": 80}}}
+    rule = {"host": "one.example.com", "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}
+    ingress = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "Ingress",
+        "metadata": {"name": name, "ownerReferences": [owner]},
+        "spec": {"rules": [rule]},
+    }
+    await api.cluster.create_ingress(api.ns, ingress)
+    assert (await refused(api.cluster.create_ingress(api.ns, ingress))).status == 409
+    await api.cluster.delete_service(api.ns, name, made["metadata"]["uid"])
+    await until_gone(api, "networking.k8s.io/v1", "Ingress", name)
+
+
+async def until_gone(api: Setup, version: str, kind: str, name: str) -> None:
     async def is_there() -> bool:
         try:
-            await api.cluster.get_object("v1", "Secret", api.ns, name)
+            await api.cluster.get_object(version, kind, api.ns, name)
         except ApiError as error:
             return error.status != 404
         return True
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENT):
         while await is_there():
             await asyncio.sleep(0.05)

@@ -2,22 +2,49 @@
 
 from tessera_schemas import commands, config, events, facts, job, ledger, views
 from tessera_schemas.base import Lenient, Strict
-from tessera_schemas.cluster import device_facts
+from tessera_schemas.cluster import device_facts, fencing
 from tessera_schemas.cluster.device_layouts import DeviceCapacity, DeviceLayout, DevicePool, OfferedDevice
+from tessera_schemas.cluster.health import Ailment, HealthCause, KnownAilment
+from tessera_schemas.cluster.node_terms import ToldPlaces
 from tessera_schemas.documents.registry import dataschema, kind_of
 from tessera_schemas.facts import owner
 from tessera_schemas.reasons import Code, PublicReason, Reason
 from tessera_schemas.shard.orders import Order
+from tessera_schemas.shard.records import (
+    Attached,
+    DatasetNoted,
+    DatasetTold,
+    Detached,
+    GroupPermitted,
+    GroupPodsMade,
+    GroupRestarted,
+    GroupResumed,
+    GroupStarted,
+    PodsResized,
+    ResizeBegun,
+    ResizeEnded,
+    ResizeRequested,
+    RolesRequested,
+    RolesShifted,
+    RolloutRequested,
+    RungTaken,
+    RunStalled,
+    ScaleRequested,
+    SessionUnused,
+    SessionWarned,
+    Stalled,
+)
 from tessera_schemas.work import templates
 from tessera_schemas.work.adopted import Adopted
 from tessera_schemas.work.arrays import Dependency
 from tessera_schemas.work.measured_use import MeasuredUse
 from tessera_schemas.work.placement import Placement
-from tessera_schemas.work.spec_changes import SpecChanges
+from tessera_schemas.work.spec_changes import PodSize, Program, SpecChanges
 
 JOB = "abcdefghij234567abcd"
 OTHER = "zyxwvutsrq765432zyxw"
 RUN = f"{JOB}-2"
+AGAIN = {"group": "pair", "copy_number": 1, "ranks": (2, 3), "count": 1, "not_before": 1_760_000_010_123}
 USE = MeasuredUse(
     measured_gpu_milli_ms=480_000_000,
     worked_gpu_milli_ms=120_000_000,
@@ -47,6 +74,12 @@ LAYOUT = DeviceLayout(
     ),
     kinds="ab" * 32,
 )
+PROGRAM = Program(image="chat:2", command=("python",), args=("serve.py",), env={"A": "b"}, working_dir="/app")
+PACE = {"max_surge": 2, "max_unavailable": 1, "min_ready_seconds": 30}
+ROLLOUT = {"revision": 1, "programs": {"worker": PROGRAM}, **PACE}
+SIZE = {"cpu_milli": 4000, "memory_bytes": 16 * 2**30, "role": "worker"}
+STEPS = {"roles": {"trainer": -1, "rollout": 1}, "have": {"trainer": 4}, "key": "r-1"}
+REACH = job.RoleReach(role="worker", terms=(job.AffinityTerm(key="rack", operator=job.Operator.IN, values=("r1",)),))
 PLACEMENTS = (Placement(0, "leader", "node-a"), Placement(1, "worker", "node-b", (0, 3), 1000))
 
 SPEC = job.JobSpec(
@@ -206,6 +239,9 @@ RENAMED = BODY.model_copy(
     }
 )
 
+TOLD_PLACES = {"size_bytes": 500 * 10**9, "nodes": ("node-a",), "gone": ("node-b",)}
+AILMENT = Ailment(cause=HealthCause.GPU_LOST, device="GPU-1", evidence="XID 79")
+KNOWN_AILMENT = KnownAilment(source="dcgm", ailment=AILMENT, since_ts=TS)
 GRANT = {"budget": "tenant/lab", "month": "2026-11", "amount": 20, "granted": 5, "why": "a deadline", "by": "ana"}
 SPENT = {
     "budget": "tenant/lab",
@@ -246,7 +282,13 @@ COMMANDS: tuple[Strict, ...] = (
     commands.MoveJob(kind="move_job", v=1, job_id=JOB, queue="research", tenant="lab"),
     commands.UpdateJob(kind="update_job", v=1, job_id=JOB, tenant="lab", **CHANGES.given),
     commands.RequeueJob(kind="requeue_job", v=1, job_id=JOB, tenant="lab"),
+    commands.ScaleService(kind="scale_service", v=1, job_id=JOB, replicas=3, tenant="lab"),
+    commands.RollService(kind="roll_service", v=1, job_id=JOB, tenant="lab", **ROLLOUT),
+    commands.ShiftRoles(kind="shift_roles", v=1, job_id=JOB, tenant="lab", **STEPS),
+    commands.ResizePods(kind="resize_pods", v=1, job_id=JOB, tenant="lab", key="size-1", **SIZE),
+    commands.TellDataset(kind="tell_dataset", v=1, dataset="corpus", tenant="lab", **TOLD_PLACES),
     commands.DrainNode(kind="drain_node", v=1, node="node-a", evict=True, undo=True, why="new fans"),
+    commands.ReportHealth(kind="report_health", v=1, node="node-a", source="agent", ailments=(AILMENT,), by="ana"),
     commands.GrantBudget(kind="grant_budget", v=1, **GRANT),
     commands.ApplyConfig(kind="apply_config", v=1, expected_version=6, body=RENAMED, abandon=True),
 )
@@ -272,6 +314,12 @@ FACTS: tuple[facts.AnyFact, ...] = (
     facts.MoveRequested(kind="move_requested", job_id=JOB, queue="prod", tenant="lab"),
     facts.UpdateRequested(kind="update_requested", job_id=JOB, changes=CHANGES, tenant="lab"),
     facts.RequeueRequested(kind="requeue_requested", job_id=JOB, tenant="lab"),
+    DatasetTold(kind="dataset_told", tenant="lab", dataset="corpus", places=ToldPlaces(**TOLD_PLACES)),
+    ScaleRequested(kind="scale_requested", job_id=JOB, replicas=3, tenant="lab"),
+    RolloutRequested(kind="rollout_requested", job_id=JOB, tenant="lab", **ROLLOUT),
+    RolesRequested(kind="roles_requested", job_id=JOB, tenant="lab", **STEPS),
+    ResizeRequested(kind="resize_requested", job_id=JOB, tenant="lab", key="size-1", size=PodSize.model_validate(SIZE)),
+    PodsResized(kind="pods_resized", run_id=RUN, key="size-1", reason=Reason(code=Code.RESIZE_REFUSED)),
     facts.EvictionBlocked(kind="eviction_blocked", run_id=RUN, reason=WHY),
     facts.RunUntouched(kind="run_untouched", run_id=RUN, revoked_ts=TS, reason=WHY, kept=True),
     facts.WorkRefused(
@@ -298,7 +346,11 @@ FACTS: tuple[facts.AnyFact, ...] = (
         engine="first-1",
         policy=7,
     ),
+    fencing.FenceDue(kind="fence_due", node="node-a", seconds=120),
+    fencing.FenceAnswered(kind="fence_answered", node="node-a", request=JOB, outcome="off", detail="power: Off"),
     facts.DrainRequested(kind="drain_requested", node="node-a", evict=True, undo=True, why="new fans"),
+    facts.HealthSeen(kind="health_seen", node="node-a", source="dcgm", ailments=(AILMENT,)),
+    facts.HealthReported(kind="health_reported", node="node-a", source="agent", ailments=(AILMENT,), by="ana"),
     facts.GrantRequested(kind="grant_requested", **GRANT),
     facts.ConfigProposed(kind="config_proposed", expected_version=6, body=RENAMED, abandon=True),
     facts.PodsMade(kind="pods_made", run_id=RUN, uids=("uid-0", "uid-1"), ranks=(3, 4)),
@@ -362,6 +414,10 @@ FACTS: tuple[facts.AnyFact, ...] = (
     ),
     facts.RunIdle(kind="run_idle", run_id=RUN, idle_seconds=1900),
     facts.RunUsed(kind="run_used", run_id=RUN, use=USE),
+    SessionUnused(kind="session_unused", run_id=RUN, again=True),
+    RunStalled(kind="run_stalled", run_id=RUN, reason=WHY, nodes=("node-a",)),
+    GroupPodsMade(kind="group_pods_made", run_id=RUN, restart=2, uids=("uid-2", "uid-3")),
+    GroupStarted(kind="group_started", run_id=RUN, restart=2),
     facts.CheckpointSaved(kind="checkpoint_saved", run_id=RUN, path="/data/step-100"),
     facts.PlanProposed(
         kind="plan_proposed",
@@ -399,7 +455,11 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.NodeChanged(kind="node_changed", fact=9),
     ledger.JobQueued(kind="job_queued", fact=1, job_id=JOB),
     ledger.TaskQueued(kind="task_queued", job_id=OTHER, array=JOB, task=7),
+    ledger.ServiceScaled(kind="service_scaled", job_id=JOB, replicas=3, by="lab"),
+    ledger.ServiceRollout(kind="service_rollout", job_id=JOB, state="begun", revision=2, fact=1, reason=WHY, by="lab"),
     ledger.ArrayClosed(kind="array_closed", job_id=JOB, reason=Reason(code=Code.CANCELLED, detail="enough")),
+    Attached(kind="attached", job_id=JOB, near=(REACH,)),
+    Detached(kind="detached", job_id=JOB),
     ledger.DependencyMet(kind="dependency_met", job_id=JOB, left=(Dependency(condition="afterok", job=OTHER),)),
     ledger.JobTurnedAway(kind="job_turned_away", fact=1, reasons=(Reason(code=Code.LIMIT_EXCEEDED),)),
     ledger.Waiting(kind="waiting", job_id=JOB, reason=WHY),
@@ -429,6 +489,9 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.StopHeldBack(kind="stop_held_back", run_id=RUN, reason=WHY),
     ledger.Warned(kind="warned", run_id=RUN, idle_seconds=1900),
     ledger.UseNoted(kind="use_noted", fact=1, run_id=RUN),
+    SessionWarned(kind="session_warned", run_id=RUN, stops_ts=TS + 600_000),
+    Stalled(kind="stalled", run_id=RUN, reason=WHY, nodes=("node-a",), held_back=True),
+    RungTaken(kind="rung_taken", job_id=JOB, rung="domain", count=2, nodes=("node-a",), domain="rack=r1"),
     ledger.Saved(kind="saved", run_id=RUN, path="/data/step-100"),
     ledger.Held(kind="held", job_id=JOB, by="lab", undo=True),
     ledger.BackInLine(
@@ -438,7 +501,16 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.PrioritySet(kind="priority_set", job_id=JOB, priority_class="high"),
     ledger.JobMoved(kind="job_moved", job_id=JOB, queue="prod", by="lab"),
     ledger.JobUpdated(kind="job_updated", job_id=JOB, changes=CHANGES, by="lab"),
-    ledger.NodeDrained(kind="node_drained", node="node-a", undo=True, why="new fans"),
+    ledger.NodeDrained(kind="node_drained", node="node-a", undo=True, why="new fans", by="health"),
+    ledger.HealthNoted(
+        kind="health_noted",
+        node="node-a",
+        ailments=(KNOWN_AILMENT,),
+        overruled=True,
+        held_back=True,
+    ),
+    ledger.FenceAsked(kind="fence_asked", node="node-a", request=JOB, why="silent for 120 s", by="ana"),
+    ledger.FenceEnded(kind="fence_ended", node="node-a", request=JOB, outcome="off", detail="power: Off", by="ana"),
     ledger.MigChangeBegun(
         kind="mig_change_begun", job_id=JOB, node="node-a", config="all-1g.10gb", before="all-3g.40gb", gpus=8
     ),
@@ -447,6 +519,28 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.BudgetReopened(kind="budget_reopened", budget="tenant/lab", percent=80),
     ledger.BudgetGranted(kind="budget_granted", budget="tenant/lab", amount=20, why="a deadline", by="ana"),
     ledger.Grown(kind="grown", run_id=RUN, deadline=TS + 600_000, placements=PLACEMENTS),
+    ResizeBegun(kind="resize_begun", run_id=RUN, request="size-1", by="lab", **SIZE),
+    ResizeEnded(kind="resize_ended", run_id=RUN, request="size-1", reason=Reason(code=Code.RESIZE_REFUSED), **SIZE),
+    RolesShifted(
+        kind="roles_shifted",
+        run_id=RUN,
+        ranks=(3,),
+        reason=Reason(code=Code.ROLES_SHIFTED, detail="trainer -1"),
+        request="r-1",
+        gains={"rollout": 1},
+        sizes={"trainer": 3},
+        by="lab",
+    ),
+    GroupRestarted(
+        kind="group_restarted",
+        run_id=RUN,
+        reason=Reason(code=Code.POD_FAILED, numbers={"rank": 3}),
+        restart=2,
+        deadline=TS + 600_000,
+        **AGAIN,
+    ),
+    GroupPermitted(kind="group_permitted", run_id=RUN, restart=2, uids=("uid-2", "uid-3")),
+    GroupResumed(kind="group_resumed", run_id=RUN, restart=2),
     ledger.Shrunk(kind="shrunk", run_id=RUN, ranks=(3, 4), reason=Reason(code=Code.SHRUNK), by=OTHER),
     ledger.Released(kind="released", run_id=RUN, ranks=(3, 4)),
     ledger.Requeued(
@@ -505,6 +599,7 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ),
     ledger.RefusalNoted(kind="refusal_noted", fact=4),
     ledger.DevicesNoted(kind="devices_noted", fact=5),
+    DatasetNoted(kind="dataset_noted", fact=6),
 )
 
 JOB_FIELDS = {"job_id": JOB, "name": "train-llm", "queue": "research"}
@@ -522,6 +617,9 @@ EVENTS: tuple[events.PublicEvent, ...] = (
     events.JobEvictingV1(**RUN_FIELDS, reason=Reason(code=Code.PREEMPTED, detail="preset fair"), by=OTHER),
     events.JobGrownV1(**RUN_FIELDS, placements=PLACEMENTS),
     events.JobShrunkV1(**RUN_FIELDS, ranks=(3, 4), reason=Reason(code=Code.SHRUNK), by=OTHER),
+    events.JobGroupRestartedV1(**RUN_FIELDS, **AGAIN, reason=Reason(code=Code.POD_FAILED, numbers={"rank": 3})),
+    events.JobResizingV1(**RUN_FIELDS, **SIZE, request="size-1", by="lab"),
+    events.JobResizedV1(**RUN_FIELDS, **SIZE, request="size-1", reason=Reason(code=Code.RESIZE_REFUSED)),
     events.JobReleasedV1(**RUN_FIELDS, ranks=(3, 4)),
     events.JobRequeuedV1(
         **RUN_FIELDS, not_before=TS + 20_000, reason=Reason(code=Code.PREEMPTED, detail="preset fair"), strike=False
@@ -532,6 +630,13 @@ EVENTS: tuple[events.PublicEvent, ...] = (
     events.JobMovedV1(**JOB_FIELDS, from_queue="prod", by="lab"),
     events.JobUpdatedV1(**JOB_FIELDS, from_name="train", by="lab", **CHANGES.model_dump(exclude={"name"})),
     events.JobWarnedV1(**RUN_FIELDS, idle_seconds=1900),
+    events.JobRolloutV1(
+        **JOB_FIELDS, state="stopped", revision=2, reason=PublicReason.model_validate(WHY.model_dump())
+    ),
+    events.JobSessionWarnedV1(**RUN_FIELDS, user="ana", action="pause", stops_ts=TS + 600_000),
+    events.JobStalledV1(
+        **RUN_FIELDS, reason=PublicReason.model_validate(WHY.model_dump()), nodes=("node-a",), held_back=True
+    ),
     events.JobSavedV1(**RUN_FIELDS, path="/data/step-100"),
     events.JobEarmarkedV1(
         **JOB_FIELDS, cause="preemption", deadline=TS + 60_000, placements=PLACEMENTS, runs_stopping=1, preset="fair"
@@ -638,6 +743,10 @@ WHOLE: dict[str, Strict | Lenient] = {
         pool="a100",
         ready=True,
         gone=True,
+        drained_by="health",
+        ailments=(KNOWN_AILMENT,),
+        overruled=True,
+        health_held_back=True,
         gpu_model="a100",
         gpus=2,
         cpu_milli=64_000,

@@ -51,12 +51,13 @@ LATER = {
     "command.submit_template.v1": {"dry_run", "user", "project"},
     "fact.job_admitted.v1": {"asked", "notes"},
     "fact.bind_failed.v1": {"within", "nodes"},
-    "fact.run_ended.v1": {"nodes", "steps"},
+    "fact.run_ended.v1": {"nodes", "steps", "uid", "oom"},
     "fact.cancel_requested.v1": {"now"},
     "fact.checkpoint_reported.v1": {"at"},
     "fact.checkpoint_saved.v1": {"at"},
     "fact.job_refused.v1": {"trace"},
-    "fact.node_seen.v1": {"cordoned", "offer", "gpu_resource", "gpu_default", "share_milli", "zones"},
+    "fact.node_seen.v1": {"cordoned", "offer", "gpu_resource", "gpu_default", "share_milli", "zones", "datasets"},
+    "fact.pods_back.v1": {"service"},
     "fact.run_absent.v1": {"steps"},
     "fact.run_lost.v1": {"told"},
     "io.tessera.job.admitted.v1": {"array", "task", "tasks", "number", "digest", "notes"},
@@ -67,14 +68,30 @@ LATER = {
     "io.tessera.job.cancelled.v1": {"cost_micros", "currency"},
     "io.tessera.job.requeued.v1": {"cost_micros", "currency"},
     "io.tessera.job.refused.v1": {"key", "digest", "conflicts_with"},
-    "job_spec.v1": {"user", "project", "idle", "array", "after", "begin_ts", "start_timeout_seconds"},
+    "job_spec.v1": {
+        "service",
+        "user",
+        "project",
+        "idle",
+        "session",
+        "array",
+        "after",
+        "begin_ts",
+        "start_timeout_seconds",
+        "groups",
+        "attach_to",
+        "progress",
+    },
     "ledger_message.v1": {"facts_wait", "starts_since"},
     "record.allocated.v1": {"passed"},
     "record.array_closed.v1": {"now"},
+    "record.back_in_line.v1": {"service"},
+    "record.finished.v1": {"rule"},
     "record.held.v1": {"operator"},
     "record.job_queued.v1": {"number"},
     "record.task_queued.v1": {"number"},
-    "record.revoked.v1": {"now", "within", "ended", "observed", "called_in"},
+    "record.requeued.v1": {"rule"},
+    "record.revoked.v1": {"now", "within", "ended", "observed", "called_in", "rule"},
     "record.saved.v1": {"at"},
     "view.job.v1": {
         *("device_classes", "claimed", "gres"),
@@ -88,12 +105,15 @@ LATER = {
         "task_of",
         "task",
         "after",
+        "attached_to",
         "number",
         "array_number",
         "user",
         "project",
+        *("session", "address"),
         "digest",
         "operator_hold",
+        "exclusive",
         "cpu_milli",
         "memory_bytes",
         "time_limit_seconds",
@@ -106,15 +126,23 @@ LATER = {
     },
     "view.queue.v1": {"time_limit_max_seconds"},
     "view.node.v1": {
+        "fence",
         *("cordoned", "away_since_ts", "missing_gpus", "waiting_runs", "held_back_runs"),
         *("device_classes", "gres"),
+        *("drained_by", "ailments", "overruled", "health_held_back"),
         *("gpu_resource", "gpu_default", "share_milli"),
     },
 }
 """Optional fields that came after a type's golden bytes, which never change and are read without them."""
 
-NOT_WITH_OTHERS = {"fact.plan_proposed.v1": {"shrinks"}}
-"""Fields that exclude another one of their type: a plan that moves runs shrinks none."""
+NOT_WITH_OTHERS = {
+    "fact.plan_proposed.v1": {"shrinks"},
+    "command.roll_service.v1": {"undo"},
+    "fact.rollout_requested.v1": {"undo"},
+}
+"""
+Fields that exclude another one of their type: a plan that moves runs shrinks none, and an undo names no programs.
+"""
 
 
 MAPS = (b"numbers", b"labels", b"largest", b"stranded")

@@ -52,7 +52,7 @@ async def test_records_are_read_by_number_and_followed_in_order(world: World) ->
     assert third is not None
     assert third.data == b"3"
     follow = main.follow(after=2)
-    assert [(message.seq, message.data) for message in await follow.next(timeout=30)] == [(3, b"3"), (4, b"4")]
+    assert [(message.seq, message.data) for message in await follow.next(timeout=120)] == [(3, b"3"), (4, b"4")]
 
 
 async def test_a_full_ledger_refuses_and_takes_what_still_fits(world: World) -> None:
@@ -83,7 +83,7 @@ async def test_a_compressed_record_takes_less_and_reads_as_any_other(world: Worl
     ]
     assert len(stored_form(plain, COMPRESSED_FROM)) < len(plain) // 5
     tail, second = await main.tail(), await main.read(2)
-    followed = await main.follow(after=0).next(timeout=30)
+    followed = await main.follow(after=0).next(timeout=120)
     assert [message.data for message in followed] == [plain, plain]
     assert tail is not None
     assert second is not None

@@ -19,12 +19,12 @@ from tessera.kernel.nats.once import connect_once
 from tessera.kernel.nats.protocol import delivery_position, number, publish_outcome
 from tessera.kernel.ports import Outgoing
 from tessera_local.free_port import free_port
-from tests.contract.bus_worlds import NatsWorld, drain, out, seqs
+from tests.contract.bus_worlds import PATIENT, NatsWorld, drain, out, seqs
 from tests.servers import NatsServer, start_nats
 
 
 async def until(bus: NatsBus, *, connected: bool) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENT):
         while bus.connected is not connected:
             await asyncio.sleep(0.01)
 
@@ -96,7 +96,7 @@ class TestOpenServers:
             users = next(line for line in config.read_text().splitlines() if line.startswith("authorization"))
             config.write_text(config.read_text().replace(users, ""))
             own_nats_server.restart()
-            await asyncio.wait_for(again.wait(), 30)
+            await asyncio.wait_for(again.wait(), PATIENT)
             assert bus.lets_anybody_in
         finally:
             await bus.close()
@@ -112,16 +112,16 @@ class TestEncryption:
         subprocess.run([*openssl, "-keyout", key, "-out", certificate], check=True, capture_output=True)
         server = start_nats(tmp_path / "nats", extra=f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}')
         trusting = ssl.create_default_context(cafile=str(certificate))
-        login: dict[str, Any] = {"user": "admin", "password": "admin", "startup_seconds": 1.0}
+        login: dict[str, Any] = {"user": "admin", "password": "admin"}
         try:
             bus = await NatsBus.connect(server.url, tls=trusting, **login)
             with pytest.raises(Transient, match="stream not found"):
                 await bus.usage("NONE")
             await bus.close()
             with pytest.raises(StartupError, match="certificate"):
-                await NatsBus.connect(server.url.replace("nats://", "tls://"), **login)
+                await NatsBus.connect(server.url.replace("nats://", "tls://"), startup_seconds=1.0, **login)
             monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-            admin = await connect_once(server.url.replace("nats://", "tls://"), "admin", "admin")
+            admin = await connect_once(server.url.replace("nats://", "tls://"), "admin", "admin", seconds=60)
             await admin.close()
             await asyncio.sleep(0.1)
             assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
@@ -141,8 +141,9 @@ class TestPublishing:
         own_nats_server.thaw()
         zombie = (await drain(bus.follow("S", "s", 0), 1))[0]
         assert zombie.data == b"zombie"
+        patient = await own_world.connect()
         with pytest.raises(Conflict):
-            await bus.publish(out("s", expected_last_subject_seq=0))
+            await patient.publish(out("s", expected_last_subject_seq=0))
 
     async def test_a_disconnect_before_the_answer_is_an_unknown_outcome(
         self, own_world: NatsWorld, own_nats_server: NatsServer
@@ -243,7 +244,7 @@ class TestFollowing:
         waiting = asyncio.ensure_future(follow.next())
         back = reconnected(writer)
         own_nats_server.restart()
-        await asyncio.wait_for(back.wait(), 10)
+        await asyncio.wait_for(back.wait(), PATIENT)
         await writer.publish_all([out("s.a")] * 10)
         got += await waiting
         got += await drain(follow, 20 - len(got)) if len(got) < 20 else []
@@ -307,7 +308,7 @@ class TestFollowing:
         follow = bus.follow("S", "s", 0)
         assert await follow.next(timeout=0.05) == []
         await bus.publish_all([out("s")] * 95)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENT):
             while not follow._far_behind:
                 await asyncio.sleep(0.01)
         got = seqs(await follow.next(limit=20))
@@ -317,7 +318,7 @@ class TestFollowing:
         assert await follow.next(timeout=0.05) == []
         assert follow._sid is not None
         await bus.publish(out("s"))
-        assert seqs(await follow.next(timeout=30)) == [96]
+        assert seqs(await follow.next(timeout=PATIENT)) == [96]
 
     async def test_closing_that_is_given_up_half_way_leaves_the_connection_as_it_was(
         self, own_world: NatsWorld, own_nats_server: NatsServer
@@ -353,11 +354,11 @@ class TestWorking:
         bus = await own_world.connect()
         queue = bus.work("Q", "worker")
         await bus.publish(out("q"))
-        await queue.ack((await queue.next(timeout=30))[0])
+        await queue.ack((await queue.next(timeout=PATIENT))[0])
         waiting = asyncio.ensure_future(queue.next())
         back = reconnected(bus)
         own_nats_server.restart()
-        await asyncio.wait_for(back.wait(), 10)
+        await asyncio.wait_for(back.wait(), PATIENT)
         await bus.publish(Outgoing("q", b"after"))
         assert [delivery.message.data for delivery in await waiting] == [b"after"]
 
@@ -374,7 +375,7 @@ class TestWorking:
         queue = bus.work("Q", "worker")
         got = 0
         while got < 2000:
-            batch = await queue.next(timeout=30)
+            batch = await queue.next(timeout=PATIENT)
             assert 0 < len(batch) <= 256
             for delivery in batch:
                 await queue.ack(delivery)

@@ -280,13 +280,13 @@ def test_an_answer_that_lies_in_the_socket_of_a_loop_that_stood_still_counts(tmp
     async def main() -> None:
         async with Redis.from_url(server.url) as admin:
             made = (await admin.info("stats"))["total_connections_received"]
-        store = RedisStore(server.url, "", "", SHARD, answer_seconds=0.3)
+        store = RedisStore(server.url, "", "", SHARD, answer_seconds=1.0)
         await store.apply(1, 2, [job("a", b"1")])
         for turns in range(1, 8):  # until the question has gone out
             requester = asyncio.ensure_future(store.cursor())
             for _ in range(turns):
                 await asyncio.sleep(0)
-            time.sleep(0.4)
+            time.sleep(1.2)
             assert await requester == 2
         async with Redis.from_url(server.url) as admin:
             stats = await admin.info("stats")
@@ -301,7 +301,7 @@ def test_an_answer_that_lies_in_the_socket_of_a_loop_that_stood_still_counts(tmp
 
 async def test_a_redis_that_is_away_or_silent_is_transient_and_comes_back(tmp_path: Path):
     server = start_redis(tmp_path / "redis")
-    store = RedisStore(server.url, "", "", SHARD, answer_seconds=0.2)
+    store = RedisStore(server.url, "", "", SHARD, answer_seconds=2.0)
     try:
         await store.apply(1, 2, [job("a", b"1")])
         server.freeze()

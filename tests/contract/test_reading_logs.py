@@ -24,7 +24,7 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[Setup]:
 
 async def read(cluster: Cluster, name: str, **asked: Any) -> list[str]:
     """The text of each line, without its time."""
-    async with asyncio.timeout(30), aclosing(cluster.read_log("default", name, **asked)) as pieces:
+    async with asyncio.timeout(120), aclosing(cluster.read_log("default", name, **asked)) as pieces:
         assert await anext(pieces) == b""
         whole = b"".join([piece async for piece in pieces]).decode()
     assert not whole or whole.endswith("\n")
@@ -39,7 +39,7 @@ async def bound(api: Setup, seconds: str) -> str:
 
 
 async def started(api: Setup, name: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while (await api.cluster.get_pod(api.ns, name))["status"]["phase"] == "Pending":
             await asyncio.sleep(0.02)
 

@@ -52,7 +52,7 @@ async def test_it_grows_into_an_empty_cluster_gives_way_to_who_waits_and_grows_b
 
 
 async def test_it_succeeds_with_all_that_it_grew_by(live: Live) -> None:
-    large = await live.submit(elastic(6))
+    large = await live.submit(elastic(20))
     await live.until(lambda state: state.jobs.get(large.job_id) is not None, "it is taken in")
     await live.until_ended(large.job_id)
     assert live.phase(large.job_id) == "succeeded"

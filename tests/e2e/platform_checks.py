@@ -21,10 +21,11 @@ from tessera.testkit.events_checker import check_events
 from tessera.testkit.pays_checker import check_pays
 from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
+from tessera.testkit.sessions_checker import check_sessions
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.shard.keys import VIEWS
-from tests.e2e.live import Live, eventually
+from tests.e2e.live import SECONDS, Live, eventually
 
 EXAMINED = ("I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I12", "I13")
 """I11, refused input, is looked at where a turned-away job is named again; the tests of bad input look further."""
@@ -58,6 +59,7 @@ async def assert_all_is_well(live: Live, *, by_older_engine: bool = False) -> Re
         check_rules(report, stored)
         check_pays(report, stored)
         check_relations(report, stored)
+        check_sessions(report, stored, [(change.n, change.object) for change in live.pods])
         assert report.violations == [], report.violations[:10]  # said, too, where pytest is not there to say it
         unseen = [kind for kind in (*EXAMINED, *COUNTED) if not report.examined[kind]]
         assert not unseen, f"nothing was examined of {unseen}: {dict(report.examined)}"
@@ -85,7 +87,7 @@ async def stored_events(live: Live) -> list[Event]:
     source, found = live.bus.follow(stream, everything, 0), list[Message]()
     try:
         while last is not None and (not found or found[-1].seq < last.seq):
-            found += await source.next(timeout=30)
+            found += await source.next(timeout=SECONDS)
     finally:
         await source.close()
     return [(message.subject, message.headers, message.data) for message in found]

@@ -28,7 +28,7 @@ def second_run(state: State, job_id: str) -> bool:
 
 @HOW
 async def test_with_preemption_alone_the_urgent_job_runs_and_its_victim_comes_back(live: Live, how: int) -> None:
-    low = await live.submit(job("low", gpus=8, replicas=4, seconds=60, priority_class="low"))
+    low = await live.submit(job("low", gpus=8, replicas=4, seconds=3600, priority_class="low"))
     await live.until_phase(low.job_id, "running")
     async with live.down("preemption", how):
         urgent = await live.submit(job("urgent", gpus=8, seconds=0.3, priority_class="urgent"))
@@ -42,7 +42,7 @@ async def test_with_preemption_alone_the_urgent_job_runs_and_its_victim_comes_ba
 
 
 async def test_lent_quota_is_taken_back_and_every_plan_can_be_made_again(live: Live) -> None:
-    guest = await live.submit(job("guest", gpus=8, replicas=4, seconds=30, queue="guest"))
+    guest = await live.submit(job("guest", gpus=8, replicas=4, seconds=3600, queue="guest"))
     await live.until_phase(guest.job_id, "running")
     owner = await live.submit(job("owner", gpus=8, seconds=0.3))
     await live.until_ended(owner.job_id)

@@ -16,7 +16,7 @@ import yaml
 from tessera_local.free_port import LOOPBACK, free_port
 from tessera_local.platform import CLUSTER
 from tessera_schemas.shard.services import SERVICES
-from tests.e2e.live import Live, eventually
+from tests.e2e.live import SECONDS, Live, eventually
 
 RULES = Path(__file__).parents[2] / "deploy" / "alerts.yaml"
 Json = dict[str, Any]
@@ -125,7 +125,7 @@ async def reading(folder: Path, targets: list[Json], rules: str, job: Json) -> A
     finally:
         looking.cancel()
         server.terminate()
-        server.wait(10)
+        server.wait(SECONDS)
 
 
 @asynccontextmanager

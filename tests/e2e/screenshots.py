@@ -14,7 +14,7 @@ from playwright.async_api import Browser, async_playwright
 
 from tests.e2e.live import Live, configuration, job
 
-PAGES = ("now", "queue", "jobs", "history", "events")
+PAGES = ("now", "queue", "jobs", "services", "data", "history", "events")
 SETTLE_MS = 2500
 
 

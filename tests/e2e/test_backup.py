@@ -13,9 +13,9 @@ from tessera.client.ledger.backup import Backup
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera_local import up
 from tessera_local.platform import Platform
-from tests.e2e.live import TENANTS, Live, configuration, eventually, job, tessera
+from tests.e2e.live import SMALL, TENANTS, Live, configuration, eventually, job, tessera
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class Restored(Platform):
@@ -72,7 +72,7 @@ async def roll_over(live: Live, backup: Path) -> None:
 
 async def test_a_ledger_is_rolled_over_at_work_copied_and_goes_on_in_new_servers(tmp_path: Path) -> None:
     backup, late = tmp_path / "backup", tmp_path / "late"
-    async with Live.at(tmp_path / "up", configuration()) as live:
+    async with Live.at(tmp_path / "up", configuration(), layout=SMALL) as live:
         ended = await live.submit(job("ended"), key="first")
         await live.until_ended(ended.job_id)
         assert (await live.command("ledger", "backup", str(backup))).code == 0
@@ -123,13 +123,13 @@ async def test_a_ledger_is_rolled_over_at_work_copied_and_goes_on_in_new_servers
 
 async def test_a_backup_is_not_restored_over_another_ledger_nor_beside_streams_of_init(tmp_path: Path) -> None:
     backup = tmp_path / "backup"
-    async with Live.at(tmp_path / "up", configuration()) as live:
+    async with Live.at(tmp_path / "up", configuration(), layout=SMALL) as live:
         done = await live.submit(job("done"))
         await live.until_ended(done.job_id)
         assert (await live.command("ledger", "backup", str(backup))).code == 0
     # Neither the ledger nor EVENTS has these bounds there: that is no drift to mend, but a ledger to leave alone.
     words = ("ledger", "restore", str(backup), "--ledger-gib", "3", "--events-gib", "5")
-    async with Live.at(tmp_path / "other", configuration()) as other:
+    async with Live.at(tmp_path / "other", configuration(), layout=SMALL) as other:
         environment = other.platform.environment("operator")
         before = await other.ledger_end()
         said = await tessera(*words, "--credentials", str(other.platform.credentials.root), environment=environment)

@@ -30,7 +30,7 @@ from tessera_schemas.shard.orders import HEADS_MAX, Order
 from tests.e2e.live import SECONDS, Live, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well, stored_events
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 RECORDED_PER_SECOND = 20  # of refusals, per tenant; more are counted
 LARGEST = subjects.PAYLOAD_BYTES_MAX - 1_000  # the server counts the headers, too

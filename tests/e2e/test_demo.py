@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-SECONDS = 150
+SECONDS = 300
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
 DEMO = [sys.executable, "-m", "tessera", "demo", "--jobs", "30", "--nodes", "8"]
 

@@ -14,10 +14,11 @@ from tessera_schemas import subjects
 from tessera_schemas.reasons import Code
 from tessera_schemas.shard.services import SERVICES
 from tests.e2e.deaths import DEATHS
+from tests.e2e.lasting import finish, lasting
 from tests.e2e.live import GPUS, Live, eventually, job, kind
 from tests.e2e.platform_checks import assert_all_is_well, stored_events
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOW = pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 WELL = {"succeeded"}
@@ -40,8 +41,8 @@ async def pods_in(live: Live, phase: str, done: Submitted) -> bool:
     )
 
 
-async def running(live: Live, name: str = "long", seconds: float = 600, **more: int) -> Submitted:
-    done = await live.submit(job(name, seconds=seconds, **more))
+async def running(live: Live, name: str = "long", **more: int) -> Submitted:
+    done = await live.submit(lasting(name, **more))
     await live.until_phase(done.job_id, "running")
     return done
 
@@ -53,10 +54,11 @@ async def cancelled(live: Live, *jobs: Submitted) -> None:
 
 @HOW
 async def test_without_admission_submits_are_stored_and_not_answered_and_what_runs_ends(live: Live, how: int) -> None:
-    before = await running(live, seconds=0.5)
+    before = await running(live)
     async with live.down("admission", how):
         waiting = await live.submit(job("waits"), answer_seconds=0.2)
         assert not waiting.admitted
+        await finish(live, before.job_id)
         await live.until_ended(before.job_id)
         await live.until(lambda state: not len(state.runs), "its GPU is free again")
         assert (live.phase(before.job_id), live.phase(waiting.job_id)) == ("succeeded", "unknown")
@@ -83,11 +85,12 @@ async def test_without_queueing_jobs_are_admitted_and_only_what_is_in_line_start
 
 @HOW
 async def test_without_the_scheduler_nothing_is_decided_and_pods_run_to_their_end(live: Live, how: int) -> None:
-    before = await running(live, seconds=1)
+    before = await running(live)
     async with live.down("scheduler", how):
         n = await live.ledger_end()
         late = await live.submit(job("late"))
         assert late.admitted  # by admission, whose answer needs no decision
+        await finish(live, before.job_id)
         await eventually(lambda: pods_in(live, "Succeeded", before), "the pod has run to its end")
         await eventually(lambda: said_to_have_ended(live, before), "the binder has said that it ended")
         assert await live.ledger_end() == n
@@ -105,12 +108,13 @@ async def said_to_have_ended(live: Live, done: Submitted) -> bool:
 
 @HOW
 async def test_a_standby_scheduler_takes_over_and_nobody_notices(live: Live, how: int) -> None:
-    before = await running(live, seconds=0.3)
+    before = await running(live)
     epoch = live.state.epoch
     async with live.another("scheduler") as standby:
         await standby.until_ready()
         async with live.down("scheduler", how):
             after = await live.submit(job("after"))
+            await finish(live, before.job_id)
             await live.until_ended(before.job_id, after.job_id)
             assert live.state.epoch == epoch + 1
         # The platform's own one is the standby now, and takes over in its turn.
@@ -123,10 +127,11 @@ async def test_a_standby_scheduler_takes_over_and_nobody_notices(live: Live, how
 
 @HOW
 async def test_without_the_binder_jobs_are_allocated_and_get_no_pods(live: Live, how: int) -> None:
-    before = await running(live, seconds=0.5)
+    before = await running(live)
     async with live.down("binder", how):
         late = await live.submit(job("late"))
         await live.until_phase(late.job_id, "allocated")
+        await finish(live, before.job_id)
         await eventually(lambda: pods_in(live, "Succeeded", before), "the pod has run to its end")
         assert live.phase(before.job_id) == "running"  # nobody has seen its end
         assert not [change for change in live.pods if late.job_id in change.object["metadata"]["name"]]
@@ -139,10 +144,11 @@ async def test_without_the_binder_jobs_are_allocated_and_get_no_pods(live: Live,
 async def test_without_reclamation_ended_jobs_keep_their_devices_and_others_run_on_the_rest(
     live: Live, how: int
 ) -> None:
-    before = await running(live, seconds=0.3)
+    before = await running(live)
     async with live.down("reclamation", how):
         after = [await live.submit(job(f"after-{number}")) for number in range(3)]
         jobs = [before, *after]
+        await finish(live, before.job_id)
         await live.until_ended(*(done.job_id for done in jobs))
         assert len(live.state.runs) == len(jobs)
         assert sum(node.gpu_free.count(1000) for node in live.state.nodes.values()) == GPUS - len(jobs)

@@ -18,7 +18,7 @@ from tests.e2e.elastic_suite import (  # noqa: F401
 from tests.e2e.live import Live, configuration, job
 from tests.e2e.platform_checks import assert_all_is_well
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -13,7 +13,6 @@ from tessera_schemas.shard.services import SERVICES
 from tests.e2e.live import eventually
 from tests.full_disk import fill
 
-pytestmark = pytest.mark.timeout(120)
 WITHOUT_A_CLUSTER = [service for service in SERVICES if service not in ("binder", "reclamation")]
 DISK_BYTES = 64 * 2**20  # what NATS reserves, with room for logs once the ballast is gone
 

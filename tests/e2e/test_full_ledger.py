@@ -19,7 +19,7 @@ from tessera_schemas.job import JobSpec
 from tests.e2e.live import TENANTS, Live, configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LEDGER_BYTES = 8 * 2**20
 BODY_BYTES = 100_000

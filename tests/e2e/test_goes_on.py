@@ -18,10 +18,10 @@ from tessera_schemas.job import JobSpec, Retry
 from tessera_schemas.ledger import LEDGER_MESSAGE, AnyRecord, NodeBackedOff, Requeued, Revoked
 from tessera_schemas.reasons import Code
 from tessera_schemas.work.arrays import JobArray
-from tests.e2e.live import TENANTS, Live, job
+from tests.e2e.live import SMALL, TENANTS, Live, job
 from tests.e2e.platform_checks import assert_all_is_well
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LONG = 600.0
 NODES = ("gpu-0", "gpu-1", "gpu-2", "gpu-3")
@@ -33,7 +33,7 @@ ONCE = Retry(max_attempts=1)
 async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
     """A platform under what `config init` writes for it."""
     home: Path = tmp_path_factory.mktemp("platform")
-    async with Live.at(home) as live:
+    async with Live.at(home, layout=SMALL) as live:
         await live.until_nodes_are_known()
         file = home / "config.yaml"
         tenants = [word for name in TENANTS for word in ("--tenant", name)]
@@ -41,7 +41,7 @@ async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
         assert said.code == 0, said.err
         text = file.read_text()
         assert "\npolicy:\n" in text
-        quick = f"\npolicy:\n  node_lost_seconds: {LOST_SECONDS}\n  start_timeout_seconds: 15\n"
+        quick = f"\npolicy:\n  node_lost_seconds: {LOST_SECONDS}\n  start_timeout_seconds: 30\n"
         file.write_text(text.replace("\npolicy:\n", quick))
         said = await live.command("apply", "--yes", "-f", str(file))
         assert said.code == 0, said.err

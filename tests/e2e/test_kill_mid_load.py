@@ -20,7 +20,7 @@ from tessera_schemas.shard.services import SERVICES
 from tests.e2e.live import Live, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EACH_SECONDS = 0.08
 LEASE_SECONDS = 2.0

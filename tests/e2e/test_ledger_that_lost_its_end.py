@@ -13,7 +13,7 @@ from tessera_schemas.shard.services import SERVICES, fetchers, readers
 from tests.e2e.live import Live, append, configuration, eventually, job, until_halted
 from tests.ledgers import rechain
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 RUN_ON = ("admission", "scheduler", "reclamation")

@@ -16,10 +16,11 @@ from tessera.client.outcomes import Refused
 from tessera_schemas.base import job_id
 from tessera_schemas.job import CheckpointPolicy
 from tessera_schemas.reasons import Code
+from tests.e2e.lasting import finish, lasting
 from tests.e2e.live import GPUS, SECONDS, Heard, Live, configuration, eventually, job, kind, started
 from tests.e2e.platform_checks import assert_all_is_well, stored_events
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 WHOLE_LIFE = ["admitted", "allocated", "binding", "bound", "running", "succeeded", "released"]
 
@@ -61,10 +62,11 @@ async def test_a_gang_starts_whole_and_its_pods_are_on_devices_of_their_own(live
 
 
 async def test_shares_of_one_gpu_are_packed_onto_it_and_never_beyond_it(live: Live) -> None:
-    done = [await live.submit(job(f"share-{n}", gpus=0, gpu_milli=400, seconds=1)) for n in range(5)]
+    done = [await live.submit(lasting(f"share-{n}", gpus=0, gpu_milli=400)) for n in range(5)]
     await live.until(lambda _: all(live.phase(d.job_id) == "running" for d in done), "all shares run")
     used = [1000 - free for node in live.state.nodes.values() for free in node.gpu_free if free < 1000]
     assert sorted(used) == [400, 800, 800]
+    await finish(live, *(d.job_id for d in done))
     await assert_all_is_well(live)
 
 
@@ -225,6 +227,7 @@ async def test_the_command_line_shows_what_is_there_as_json_of_a_known_shape(liv
     assert (cancel.code, done.job_id in cancel.out) == (0, True)
     await live.until_ended(done.job_id)
     await assert_all_is_well(live)
+    known, events_before = live.state.n, len(await stored_events(live))
     replay, inspect, ended, missing, gone = await asyncio.gather(
         live.command("replay", "--verify", "-o", "json"),
         live.command("ledger", "inspect", "-o", "json", "--last", "3"),
@@ -234,11 +237,13 @@ async def test_the_command_line_shows_what_is_there_as_json_of_a_known_shape(liv
     )
     assert gone.json["phase"] == "cancelled"
     assert gone.json["ran_on"] == [placement["node"] for placement in get.json["placements"]]
-    assert (replay.code, replay.json["ok"], replay.json["recomputed"]) == (0, True, live.state.n)
+    assert (replay.code, replay.json["ok"]) == (0, True)
+    assert known <= replay.json["recomputed"] <= await live.ledger_end()  # a node may be reported again meanwhile
     assert replay.json["not_recomputed"] == 0
-    assert replay.json["events"] == len(await stored_events(live))
+    assert events_before <= replay.json["events"] <= len(await stored_events(live))
     assert inspect.err == ""
-    assert (inspect.code, inspect.json["as_of"], len(inspect.json["items"])) == (0, live.state.n, 3)
+    assert (inspect.code, len(inspect.json["items"])) == (0, 3)
+    assert known <= inspect.json["as_of"] <= await live.ledger_end()
     assert (ended.code, missing.code) == (4, 3)
     assert "has ended (cancelled)" in ended.err
     assert "\n" not in missing.err.strip()

@@ -7,10 +7,10 @@ import pytest
 import pytest_asyncio
 
 from tessera_schemas.ledger import LEDGER_MESSAGE
-from tests.e2e.live import TENANTS, Live, job
+from tests.e2e.live import SMALL, TENANTS, Live, job
 from tests.e2e.platform_checks import assert_all_is_well
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DAY = 86_400
 
@@ -19,7 +19,7 @@ DAY = 86_400
 async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
     """Four nodes of eight GPUs under what `config init` writes for them."""
     home: Path = tmp_path_factory.mktemp("platform")
-    async with Live.at(home) as live:
+    async with Live.at(home, layout=SMALL) as live:
         await live.until_nodes_are_known()
         file = home / "config.yaml"
         tenants = [word for name in TENANTS for word in ("--tenant", name)]
@@ -47,7 +47,7 @@ async def test_short_jobs_run_beside_a_head_for_which_room_is_kept(live: Live) -
 async def test_a_gang_of_the_whole_pool_is_passed_by_nobody_who_would_delay_it(live: Live) -> None:
     first = [await live.submit(job(f"first-{n}", gpus=8, seconds=2 + n, time_limit_seconds=20)) for n in range(4)]
     for each in first:
-        await live.until_phase(each.job_id, "running")
+        await live.until_phase(each.job_id, "running", "succeeded")
     wide = await live.submit(job("wide", gpus=8, replicas=4, seconds=1, time_limit_seconds=60))
     later = [await live.submit(job(f"later-{n}", gpus=8, seconds=1, time_limit_seconds=3_600)) for n in range(6)]
     await live.until_ended(wide.job_id, *(each.job_id for each in later))

@@ -4,6 +4,7 @@ import asyncio
 import doctest
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from nats.aio.msg import Msg
 from tessera.client import Failure, Tessera
 from tessera.client.connect.locating import find
 from tessera_local.free_port import free_port
-from tests.e2e.live import Live, Said, configuration, eventually, forked, job, tessera
+from tests.e2e.lasting import finish, lasting
+from tests.e2e.live import SECONDS, SMALL, Live, Said, configuration, eventually, forked, job, started, tessera
 
 PAGE = Path(__file__).parents[2] / "docs/sdk.md"
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class LoggedIn:
@@ -29,6 +31,27 @@ class LoggedIn:
 
     async def run(self, *words: str) -> Said:
         return await tessera(*words, environment=self.environment)
+
+    @asynccontextmanager
+    async def following(self, *words: str) -> AsyncIterator[asyncio.Task[Said]]:
+        """A command that has printed its first line and goes on; all that it says by its end."""
+        process = await started(*words, environment=self.environment)
+        assert process.stdout is not None
+        first = await asyncio.wait_for(process.stdout.readline(), SECONDS)
+        assert first, (await process.communicate())[1].decode()
+
+        async def end() -> Said:
+            out, err = await process.communicate()
+            assert process.returncode is not None
+            return Said(process.returncode, (first + out).decode(), err.decode())
+
+        task = asyncio.create_task(end())
+        try:
+            yield task
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await task
 
     async def read(self, *words: str) -> Said:
         """Run a command that finds in the views what it asks for, however soon it asks."""
@@ -48,7 +71,7 @@ class LoggedIn:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
-    async with Live.at(tmp_path_factory.mktemp("platform"), configuration()) as live:
+    async with Live.at(tmp_path_factory.mktemp("platform"), configuration(), layout=SMALL) as live:
         yield live
 
 
@@ -260,13 +283,13 @@ async def test_logs_are_read_by_token_and_by_the_operator(live: Live, lab: Logge
 
 
 async def test_a_log_that_is_followed_by_token_outlives_the_gateway(live: Live, lab: LoggedIn) -> None:
-    sent = await live.submit(job("outlives", seconds=8, ttl_seconds_after_finished=120), "lab")
+    sent = await live.submit(lasting("outlives", ttl_seconds_after_finished=120), "lab")
     await live.until_phase(sent.job_id, "running")
-    following = asyncio.create_task(lab.run("logs", sent.job_id, "-f"))
-    await asyncio.sleep(2)
-    async with live.down("gateway"):
-        await asyncio.sleep(1)
-    said = await following
+    async with lab.following("logs", sent.job_id, "-f") as following:
+        async with live.down("gateway"):
+            await asyncio.sleep(1)
+        await finish(live, sent.job_id)
+        said = await asyncio.wait_for(following, SECONDS)
     assert said.err.count("it goes on from where it stood") == 1, said
     await live.until_ready("gateway")
     assert lines(said) == lines(await lab.run("logs", sent.job_id))
@@ -387,7 +410,7 @@ async def test_why_there_is_no_log_is_said_in_a_sentence(live: Live, lab: Logged
 async def test_a_gone_pods_log_comes_from_the_store_and_without_one_it_is_said_why_there_is_none(
     live: Live, lab: LoggedIn, tmp_path: Path
 ) -> None:
-    gone = await live.submit(job("gone", seconds=0.5, ttl_seconds_after_finished=2), "lab")
+    gone = await live.submit(job("gone", seconds=0.5, ttl_seconds_after_finished=10), "lab")
     await live.until_ended(gone.job_id)
 
     port = free_port()
@@ -420,11 +443,10 @@ async def test_a_log_whose_token_is_taken_back_ends_with_an_error(live: Live, la
     await other.log_in("lab", tmp_path)
     sent = await live.submit(job("goes-on", seconds=600), "lab")
     await live.until_phase(sent.job_id, "running")
-    reading = asyncio.create_task(other.run("logs", "goes-on", "--follow"))
-    await asyncio.sleep(3)
-    token = (tmp_path / "token").read_text().strip()
-    assert (await live.command("token", "revoke", token.split("_")[1])).code == 0
-    said = await asyncio.wait_for(reading, 60)
+    async with other.following("logs", "goes-on", "--follow") as reading:
+        token = (tmp_path / "token").read_text().strip()
+        assert (await live.command("token", "revoke", token.split("_")[1])).code == 0
+        said = await asyncio.wait_for(reading, SECONDS)
     assert (said.code, "the token is not accepted" in said.err) == (2, True), said.err
     assert "simulated program" in said.out
     await live.command("cancel", sent.job_id, "--as", "lab")

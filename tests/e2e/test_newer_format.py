@@ -9,7 +9,7 @@ import pytest
 from tessera_schemas.ledger import EpochOpened, FormatRaised, LedgerMessage
 from tests.e2e.live import Live, append, job, until_halted
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FOLLOWERS = ("queueing", "preemption", "reclamation", "binder", "projection", "gateway")
 

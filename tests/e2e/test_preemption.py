@@ -16,7 +16,7 @@ from tests.e2e.preemption_suite import (  # noqa: F401
     test_with_preemption_alone_the_urgent_job_runs_and_its_victim_comes_back,
 )
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -37,7 +37,7 @@ async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
 
 async def test_what_is_a_teams_own_comes_back_to_its_queue_and_explain_names_who_has_it(live: Live) -> None:
     """The queue itself has half of what the job asks for; the rest is of the queue above it."""
-    guest = await live.submit(job("guest", gpus=8, replicas=4, seconds=60, queue="guest"))
+    guest = await live.submit(job("guest", gpus=8, replicas=4, seconds=3600, queue="guest"))
     await live.until_phase(guest.job_id, "running")
     async with live.down("reclamation"):
         owner = await live.submit(job("owner", gpus=8, replicas=4, seconds=0.3))

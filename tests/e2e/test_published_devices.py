@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tessera_schemas.cluster.device_claims import GresClass
-from tests.e2e.live import SECONDS, Live, configuration
+from tests.e2e.live import SECONDS, SMALL, Live, configuration
 from tests.e2e.platform_checks import assert_all_is_well
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio
 
 NICS, CARDS = "nic.example.com", 4
 
@@ -49,7 +49,7 @@ async def until_said(live: Live, expected: str, *words: str) -> None:
 
 async def test_a_script_asks_for_cards_by_gres_and_everybody_shows_which_it_has(tmp_path: Path) -> None:
     body = configuration(gres=(GresClass(name="nic", device_class=NICS),))
-    async with Live.at(tmp_path, body) as live:
+    async with Live.at(tmp_path, body, layout=SMALL) as live:
         nodes = sorted(name for name, _ in live.state.nodes.items())
         await publish_cards(live, nodes)
 

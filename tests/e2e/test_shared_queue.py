@@ -18,7 +18,7 @@ from tessera_schemas.ledger import LEDGER_MESSAGE, Allocated, Warned
 from tests.e2e.live import Instance, Live, configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 METRIC = "DCGM_FI_DEV_GPU_UTIL"
 LONG = 3600.0

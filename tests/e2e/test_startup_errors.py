@@ -13,7 +13,7 @@ from tessera_local.platform import NATS, Platform
 from tests.e2e.live import Said, eventually, tessera
 from tests.servers import NatsServer, RedisServer, start_nats, start_redis
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 UNAVAILABLE, USAGE = 5, 2
 

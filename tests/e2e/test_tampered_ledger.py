@@ -15,7 +15,7 @@ from tests.e2e.live import Live, Said, append, job, until_halted
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.ledgers import rechain
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 READERS = ("scheduler", "queueing", "binder", "reclamation", "projection")
 

@@ -8,10 +8,10 @@ import pytest_asyncio
 
 from tessera.kernel.ports import ApiError
 from tessera_schemas.job import JobSpec
-from tests.e2e.live import Live, Said, configuration, eventually
+from tests.e2e.live import SMALL, Live, Said, configuration, eventually
 from tests.e2e.platform_checks import assert_all_is_well
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NOBODY = "a" * 20
 TUNE: dict[str, Any] = {
@@ -45,7 +45,7 @@ TUNE: dict[str, Any] = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
-    async with Live.at(tmp_path_factory.mktemp("templates"), configuration(templates=(TUNE,))) as live:
+    async with Live.at(tmp_path_factory.mktemp("templates"), configuration(templates=(TUNE,)), layout=SMALL) as live:
         yield live
 
 

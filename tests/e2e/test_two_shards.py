@@ -30,10 +30,11 @@ from tessera_schemas import subjects
 from tessera_schemas.cluster.labels import SHARD_LABEL
 from tessera_schemas.shard import keys
 from tessera_schemas.shard.services import SERVICES
-from tests.e2e.live import TENANTS, Live, configuration, eventually, job, tessera
+from tests.e2e.lasting import finish, lasting
+from tests.e2e.live import SECONDS, TENANTS, Live, configuration, eventually, job, tessera
 from tests.e2e.platform_checks import assert_all_is_well, stored_events
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 OTHER = "b"
 MAIN_NODES = {f"gpu-{number}" for number in range(4)}
@@ -119,7 +120,7 @@ async def test_one_key_is_a_job_of_each_shard_and_neither_tenant_hears_of_the_ot
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 async def test_while_one_shard_is_down_the_other_goes_on_and_afterwards_it_does_too(two: Two, how: int) -> None:
-    before = await two.other.submit(job("before", seconds=1))
+    before = await two.other.submit(lasting("before"))
     await two.other.until_phase(before.job_id, "running")
     async with two.other_down(how):
         n, late = await two.other.ledger_end(), await two.other.submit(job("late"), answer_seconds=0.2)
@@ -132,6 +133,7 @@ async def test_while_one_shard_is_down_the_other_goes_on_and_afterwards_it_does_
         assert await two.other.ledger_end() == n
         changes = [change.type for change in two.other.pods if before.job_id in change.object["metadata"]["name"]]
         assert "DELETED" not in changes
+        await finish(two.other, before.job_id)
     await until_succeeded(two.other, [before, late])
     assert two.other.state.ended.get(before.job_id).attempt == 1  # type: ignore[union-attr]
     await two.all_is_well()
@@ -139,12 +141,13 @@ async def test_while_one_shard_is_down_the_other_goes_on_and_afterwards_it_does_
 
 async def test_a_node_changes_hands_when_what_runs_there_has_ended(two: Two) -> None:
     node = f"gpu-{OTHER}-3"
-    jobs = [await two.other.submit(job(f"whole-{number}", gpus=8, seconds=3)) for number in range(4)]
+    jobs = [await two.other.submit(lasting(f"whole-{number}", gpus=8)) for number in range(4)]
     for done in jobs:
         await two.other.until_phase(done.job_id, "running")
     await label(two.platform, node, subjects.MAIN_SHARD)
     await two.other.until(lambda state: not state.nodes.get(node).ready, "nothing new is placed there")
     assert two.main.state.nodes.get(node) is None
+    await finish(two.other, *(done.job_id for done in jobs))
     await two.other.until(lambda state: state.nodes.get(node) is None, "the old shard has let go of it")
     await two.main.until(lambda state: state.nodes.get(node) is not None, "the new shard has it")
     await until_succeeded(two.other, jobs)
@@ -170,7 +173,7 @@ async def label(platform: Platform, node: str, shard: str) -> None:
 
 async def refused(call: Callable[[], Awaitable[object]], *errors: type[Exception]) -> bool:
     try:
-        await asyncio.wait_for(call(), 2)
+        await asyncio.wait_for(call(), SECONDS)
     except errors:
         return True
     return False
@@ -192,8 +195,10 @@ async def test_no_identity_of_one_shard_writes_a_stream_of_the_other_or_knows_of
         jetstream = client.jetstream(timeout=1)
         for subject in (subjects.ledger("main"), subjects.fact("main", "binder", "x"), subjects.submit("main", "lab")):
             assert await refused(partial(jetstream.publish, subject, b"{}"), NatsError, TimeoutError)
-        info = client.jsm(timeout=1).stream_info
-        assert await refused(partial(info, "LEDGER_main"), NotFoundError, NatsError, TimeoutError)
+        info = client.jsm(timeout=SECONDS).stream_info
+        assert await refused(
+            partial(client.jsm(timeout=1).stream_info, "LEDGER_main"), NotFoundError, NatsError, TimeoutError
+        )
         if service != "lab":
             assert (await info(f"LEDGER_{OTHER}")).config.name == f"LEDGER_{OTHER}"
     finally:

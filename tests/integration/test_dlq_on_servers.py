@@ -78,7 +78,7 @@ async def test_a_letter_that_was_dropped_leaves_the_others(platform: Platform) -
     numbers = [item["seq"] for item in items if item["reason"] == "Poison: one of three"]
     place = find(platform.directory)
     login = place.identity("operator").nats
-    admin = await connect_once(place.nats_url, login.user, login.password)
+    admin = await connect_once(place.nats_url, login.user, login.password, seconds=60)
     await admin.jsm().delete_msg("DLQ_main", numbers[1])
     await admin.close()
     left = (await dlq(platform, "list", "-o", "json")).json

@@ -8,7 +8,7 @@ from pathlib import Path
 from tessera_local.platform import Platform
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 async def started(*command: str, home: Path, **settings: str) -> asyncio.subprocess.Process:

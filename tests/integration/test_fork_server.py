@@ -24,7 +24,7 @@ print(json.dumps({
 sys.exit(3)
 """
 SLEEPS = "import signal\nprint('up', flush=True)\nsignal.pause()\n"
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 @pytest.fixture

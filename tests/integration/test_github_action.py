@@ -11,16 +11,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.e2e.live import Live, configuration, job
+from tests.e2e.live import Live, configuration, eventually, job
 
 NODE = shutil.which("node")
 ACTION = Path(__file__).parents[2] / "integrations" / "github-action" / "main.mjs"
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.timeout(240),
     pytest.mark.skipif(NODE is None, reason="no node on PATH: GitHub's runners have it"),
 ]
 
@@ -160,10 +160,16 @@ async def test_no_line_of_a_log_is_a_command_to_the_runner(tmp_path: Path) -> No
     assert "said by the pod" in said.decode()
 
 
+async def lets_in(live: Live, token: str) -> bool:
+    headers = {"Authorization": f"Bearer {token}"}
+    async with aiohttp.ClientSession(headers=headers) as http, http.get(f"{live.platform.gateway_url}/v1/jobs") as said:
+        return said.status == 200
+
+
 async def test_the_action_submits_shows_the_log_and_ends_as_the_job_does(tmp_path: Path) -> None:
     async with Live.at(tmp_path / "up", configuration()) as live:
         token = (await live.command("token", "new", "lab")).out.strip().splitlines()[0]
-        await asyncio.sleep(3)  # a new token counts within two seconds
+        await eventually(lambda: lets_in(live, token), "the gateway takes the new token")
         spec = job("nightly", seconds=4, ttl_seconds_after_finished=60).model_dump(mode="json", exclude_defaults=True)
         (tmp_path / "job.json").write_text(json.dumps({"spec": spec}))
         code, said, output = await run(live, tmp_path, token)

@@ -15,7 +15,7 @@ from tests.npm import NEEDS_NODE, NODE, SECONDS, check_lock, installed
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "nats-js"
 
-pytestmark = [NEEDS_NODE, pytest.mark.timeout(240)]
+pytestmark = NEEDS_NODE
 
 
 async def said(*command: str, where: Path) -> tuple[int, str]:

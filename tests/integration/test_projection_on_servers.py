@@ -19,7 +19,7 @@ from tests.integration.connections import bus_of, projection, store_of
 from tests.random_ledger import random_ledger
 from tests.unit.projection.projection_world import expected_digest, expected_events
 
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ async def events_in(bus: NatsBus) -> list[tuple[str, str, bytes]]:
     last = await bus.last(subjects.stream("EVENTS", SHARD), f"events.{SHARD}.>")
     source, found = bus.follow(subjects.stream("EVENTS", SHARD), f"events.{SHARD}.>", 0), []
     while last is not None and (not found or found[-1].seq < last.seq):
-        found += await source.next(timeout=30)
+        found += await source.next(timeout=SECONDS)
     await source.close()
     return [(message.subject, message.headers[CURSOR_HEADER], message.data) for message in found]
 

@@ -105,7 +105,7 @@ async def test_each_shard_has_streams_that_no_other_shards_administrator_sees(
     async with both:
         for shard, other in (("main", "second"), ("second", "main")):
             login = both.credentials_of(shard).read("administrator").nats
-            admin = await connect_once(both.nats.url, login.user, login.password)
+            admin = await connect_once(both.nats.url, login.user, login.password, seconds=60)
             names = {stream.config.name for stream in await admin.jsm().streams_info()}
             await admin.close()
             assert f"LEDGER_{shard}" in names
@@ -122,7 +122,7 @@ async def test_init_works_before_the_servers_have_read_of_its_identity(platform:
     await reload_nats(platform._children["nats"].pid or 0, platform.nats.monitor_url, platform.clock)
     words = ("init", "--credentials", str(platform.credentials.path), "--shard", "main", "--mend")
     where = {"TESSERA_NATS_URL": platform.nats.url, "TESSERA_NATS_MONITOR_URL": platform.nats.monitor_url}
-    code, out, err = await run_command(words, {**os.environ, **where}, 60)
+    code, out, err = await run_command(words, {**os.environ, **where}, 240)
     assert (code, err) == (0, ""), out
 
 
@@ -249,7 +249,7 @@ async def test_a_tenants_subscriber_reads_its_own_events_through_its_own_account
             await projection.jetstream().publish(subjects.event("main", tenant, "q", kind), kind.encode())
         durable = subjects.subscriber_durable("acme", "ci")
         pull = await acme.jetstream().pull_subscribe_bind(durable=durable, stream="EVENTS_main")
-        received = await pull.fetch(10, timeout=5)
+        received = await pull.fetch(10, timeout=20)
         assert [message.subject for message in received] == ["events.main.acme.q.job.admitted.v1"]
         await received[0].ack_sync()
 
@@ -352,7 +352,7 @@ async def test_a_tenant_asks_for_its_own_durable_and_gets_one_answer(platform: P
             await acme.publish(f"$JS.API.CONSUMER.INFO.EVENTS_main.{durable}", reply="_INBOX.acme.info")
             await acme.publish(f"own.CONSUMER.INFO.EVENTS_main.{durable}", reply="_INBOX.acme.info")
         await all_answered(acme)
-        found = [json.loads((await answers.next_msg(timeout=5)).data).get("name") for _ in range(2)]
+        found = [json.loads((await answers.next_msg(timeout=60)).data).get("name") for _ in range(2)]
         with pytest.raises(nats.errors.TimeoutError):
             await answers.next_msg(timeout=0.3)
         assert found == ["acme_ci"] * 2  # by either name of the request

@@ -11,7 +11,7 @@ async def test_one_of_several_servers_is_enough(tmp_path: Path) -> None:
     gone = start_nats(tmp_path / "gone")
     gone.stop()
     try:
-        admin = await connect_once(f"{gone.url}, {server.url}", server.user, server.password)
+        admin = await connect_once(f"{gone.url}, {server.url}", server.user, server.password, seconds=60)
         assert admin.is_connected
         await admin.close()
     finally:

@@ -13,6 +13,7 @@ from tessera.kernel.nats.once import connect_once
 from tessera.kernel.ports import Outgoing
 from tessera_local.platform import Platform
 from tessera_schemas import subjects
+from tests.e2e.live import SECONDS
 
 TENANT, NAME = "lab", "billing"
 
@@ -40,7 +41,7 @@ async def test_one_that_leaves_at_once_takes_no_event_with_it(tmp_path: Path) ->
             await stays.next(timeout=0.1)
             for seq in range(1, 9):
                 assert await projection.publish(event) == seq
-                (delivery,) = await stays.next(timeout=30)
+                (delivery,) = await stays.next(timeout=SECONDS)
                 assert (delivery.message.seq, delivery.deliveries) == (seq, 1)
                 await stays.ack(delivery)
 
@@ -54,7 +55,7 @@ async def test_one_that_is_not_declared_is_told_what_to_declare_and_ends(tmp_pat
         await refused(tessera, "allocations")
         await platform.add_tenant(TENANT, {NAME: ()})
         operator = find(platform.directory).identity("operator").nats
-        admin = await connect_once(platform.nats.url, operator.user, operator.password)
+        admin = await connect_once(platform.nats.url, operator.user, operator.password, seconds=60)
         await admin.jsm().delete_consumer(subjects.stream("EVENTS", "main"), subjects.subscriber_durable(TENANT, NAME))
         await admin.close()
         await refused(tessera, NAME)
@@ -62,5 +63,5 @@ async def test_one_that_is_not_declared_is_told_what_to_declare_and_ends(tmp_pat
 
 async def refused(tessera: Tessera, name: str) -> None:
     with pytest.raises(Failure, match=rf"`subscribers: \[{{name: {name}}}\]`.*tessera apply") as failure:
-        await asyncio.wait_for(anext(tessera.subscribe(name)), 10)
+        await asyncio.wait_for(anext(tessera.subscribe(name)), SECONDS)
     assert failure.value.code is Exit.NOT_FOUND

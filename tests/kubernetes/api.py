@@ -20,7 +20,8 @@ from tessera.kernel.ports import ApiError
 Json = dict[str, Any]
 
 MERGE_PATCH, STRATEGIC_PATCH = "application/merge-patch+json", "application/strategic-merge-patch+json"
-_CALL_SECONDS = 30.0
+_CALL_SECONDS = 120.0
+TRIES = 5
 _CLUSTER_WIDE = frozenset(
     {
         *("Namespace", "Node", "PriorityClass", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"),
@@ -64,7 +65,23 @@ class Api:
             raise ApiError(error.code, status.get("reason", ""), status.get("message", "")) from None
         return decoded
 
+    def is_ready(self) -> bool:
+        """Whether all has begun that the server begins with, such as the roles that are there by default."""
+        request = urllib.request.Request(f"{self._url}/readyz", headers={"Authorization": f"Bearer {self._token}"})
+        try:
+            with urllib.request.urlopen(request, timeout=_CALL_SECONDS, context=self.tls):
+                return True
+        except OSError:  # an answer of 500 names what has not begun
+            return False
+
     def get(self, path: str, **query: str) -> Json:
+        """An object or a list; a server that had no time to answer is asked again."""
+        for _ in range(TRIES - 1):
+            try:
+                return self.call("GET", path, query=query)
+            except ApiError as error:
+                if error.status != 504:
+                    raise
         return self.call("GET", path, query=query)
 
     def items(self, path: str, **query: str) -> list[Json]:

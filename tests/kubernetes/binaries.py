@@ -1,6 +1,7 @@
 """
 The programs of a real control plane: etcd, Kubernetes itself with its kubelet, a driver of devices, KWOK, which plays
-others, Helm, KEDA, and an object store that speaks S3.
+others, Helm, KEDA, JobSet, LeaderWorkerSet, KubeRay, the MPI operator, Kubeflow's Trainer, and an object store that
+speaks S3.
 
 Looked for where envtest keeps them (`KUBEBUILDER_ASSETS`), on PATH, then in a cache folder; what is in none of these is
 built into that folder from Go modules by name, at the versions pinned under `go/`. The folder is `TESSERA_TOOLS`, else
@@ -13,6 +14,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,10 +25,12 @@ from pathlib import Path
 
 MODULES = Path(__file__).parent / "go"
 KUBERNETES_VERSION = "v1.36.2"
+NEWEST_VERSION = "v1.37.2"
 BUILD_SECONDS = 1800.0  # each; from nothing on two busy cores Kubernetes took eight minutes
 PACKAGES = {
     "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
     "kube-apiserver": ("controlplane", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    "kube-apiserver-1.37": ("newest", "k8s.io/kubernetes/cmd/kube-apiserver"),
     "kube-controller-manager": ("controlplane", "k8s.io/kubernetes/cmd/kube-controller-manager"),
     "kube-scheduler": ("controlplane", "k8s.io/kubernetes/cmd/kube-scheduler"),
     "kubectl": ("controlplane", "k8s.io/kubernetes/cmd/kubectl"),
@@ -38,24 +42,46 @@ PACKAGES = {
     "versitygw": ("versitygw", "github.com/versity/versitygw/cmd/versitygw"),
     "keda-operator": ("keda", "github.com/kedacore/keda/v2/cmd/operator"),
     "keda-adapter": ("keda", "github.com/kedacore/keda/v2/cmd/adapter"),
+    "jobset": ("jobset", "sigs.k8s.io/jobset"),
+    "lws": ("lws", "sigs.k8s.io/lws/cmd"),
+    "kuberay": ("kuberay", "github.com/ray-project/kuberay/ray-operator"),
+    "mpi-operator": ("mpi", "github.com/kubeflow/mpi-operator/cmd/mpi-operator"),
+    "trainer": ("trainer", "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager"),
     "compose-2": ("compose", "github.com/docker/compose/v2/cmd"),
 }
-KEDA = "github.com/kedacore/keda/v2"
-BUILT_BY_NAME = ("keda-operator", "keda-adapter")  # with every cloud's libraries: more than CI has minutes for
+BUILT_BY_NAME = (
+    "keda-operator",
+    "keda-adapter",
+    "lws",
+    "kuberay",
+    "mpi-operator",
+    "trainer",
+    "kube-apiserver-1.37",
+)
+"""More than CI has minutes for: LeaderWorkerSet took eight and KubeRay seven on two busy cores."""
+BUILD_ALL = "TESSERA_BUILD_ALL"
+"""The variable that has these built, too; as each night."""
 OF_CONTAINERS = ("compose-2", "containerd-1.7", "dra-example-kubeletplugin", "kubelet")
 """Only tests in containers ask for them, and compose takes minutes."""
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok")
 _MINOR = KUBERNETES_VERSION.split(".")[1]
 _VERSION, _CAPABILITIES = "k8s.io/component-base/version", "helm.sh/helm/v3/pkg/chartutil"
-# Built by a plain `go build` Kubernetes does not know its own version, and its parts refuse each other; and Helm takes
-# a cluster that it does not see for one of 1.20.
-_KUBERNETES_FLAGS = (
-    f"-s -w -X {_VERSION}.gitVersion={KUBERNETES_VERSION} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor={_MINOR}"
-)
+
+
+def _kubernetes_flags(version: str) -> str:
+    """
+    Of a version of Kubernetes: built by a plain `go build` it does not know its own, and its parts refuse each other.
+    """
+    minor = version.split(".")[1]
+    return f"-s -w -X {_VERSION}.gitVersion={version} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor={minor}"
+
+
 _LINKER_FLAGS = {
-    "controlplane": _KUBERNETES_FLAGS,
-    "kubelet": _KUBERNETES_FLAGS,
+    "controlplane": _kubernetes_flags(KUBERNETES_VERSION),
+    "kubelet": _kubernetes_flags(KUBERNETES_VERSION),
+    "newest": _kubernetes_flags(NEWEST_VERSION),
     "compose": "-s -w -X github.com/docker/compose/v2/internal.Version=v2.40.3",  # else it calls itself `dev`
+    # Helm takes a cluster that it does not see for one of 1.20.
     "helm": f"-s -w -X {_CAPABILITIES}.k8sVersionMajor=1 -X {_CAPABILITIES}.k8sVersionMinor={_MINOR}",
 }
 
@@ -74,15 +100,16 @@ def find(program: str, say: Say = print) -> Path:
         candidates.append(Path(on_path))
     candidates.append(cache_folder(program) / program)
     found = next((path for path in candidates if os.access(path, os.X_OK)), None)
-    if found is None and program in BUILT_BY_NAME:
+    if found is None and program in BUILT_BY_NAME and os.environ.get(BUILD_ALL) != "1":
         raise Unavailable(f"{program}: not here, and built only by name: python -m tests.kubernetes.binaries {program}")
     return found or build(program, say)
 
 
-def keda_definitions() -> Path:
-    """The folder of KEDA's CustomResourceDefinitions, from its module at the pinned version. Raises Unavailable."""
-    said = _go(KEDA, "keda", "mod", "download", "-json", KEDA)
-    return Path(json.loads(said)["Dir"]) / "config" / "crd" / "bases"
+def sources(program: str) -> Path:
+    """The folder of the module that a program is built from, at the pinned version. Raises Unavailable."""
+    module, _ = PACKAGES[program]
+    (required,) = re.findall(r"^require (\S+) ", (MODULES / module / "go.mod").read_text(), re.MULTILINE)
+    return Path(json.loads(_go(required, module, "mod", "download", "-json", required))["Dir"])
 
 
 def cache_folder(program: str) -> Path:

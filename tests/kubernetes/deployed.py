@@ -27,7 +27,7 @@ class Kubectl:
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
         """What it prints; what it complains of is raised."""
         command = [str(binaries.find("kubectl")), f"--kubeconfig={self.plane.kubeconfig()}", *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout
 

@@ -14,11 +14,17 @@ from pathlib import Path
 import yaml
 
 ADMIN, CONTROLLERS, KUBELETS, SCHEDULER = "admin", "controllers", "kubelets", "system:kube-scheduler"
-NODE_NAME = "real-1"
-NODE = f"system:node:{NODE_NAME}"
+NODE_NAMES = ("real-1", "real-2")
+NODES = {name: f"system:node:{name}" for name in NODE_NAMES}
 NAMED = ("binder", "reclamation", "node-reader", "log-reader", "stranger")
 _MASTERS = "system:masters"
-_GROUPS = {ADMIN: _MASTERS, CONTROLLERS: _MASTERS, KUBELETS: _MASTERS, SCHEDULER: "", NODE: "system:nodes"}
+_GROUPS = {
+    ADMIN: _MASTERS,
+    CONTROLLERS: _MASTERS,
+    KUBELETS: _MASTERS,
+    SCHEDULER: "",
+    **dict.fromkeys(NODES.values(), "system:nodes"),
+}
 
 
 def new_tokens() -> dict[str, str]:

@@ -24,7 +24,7 @@ AUTOSCALING = (
 )
 """Flags of kube-controller-manager: with autoscalers, and with ones that do not wait for minutes."""
 OWN_NAMESPACE = ("POD_NAMESPACE", "KEDA_CLUSTER_OBJECT_NAMESPACE")
-STARTUP_SECONDS = 60.0
+STARTUP_SECONDS = 180.0
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def keda(plane: ControlPlane, folder: Path) -> Iterator[None]:
     """Both programs at work, and their API served by the API server. Raises Unavailable."""
     programs = [str(binaries.find(name)) for name in ("keda-operator", "keda-adapter")]
     kubectl = Kubectl(plane)
-    kubectl("apply", "--server-side", "-f", str(binaries.keda_definitions()))
+    kubectl("apply", "--server-side", "-f", str(binaries.sources("keda-operator") / "config" / "crd" / "bases"))
     plane.add_namespace(NAMESPACE)
     certificates = folder / "certificates"
     certificates.mkdir()

@@ -17,14 +17,14 @@ from tessera.testkit.checker import PodChange
 from tessera_local.platform import EACH, Platform
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec
-from tessera_schemas.shard.services import LAYOUTS, SEPARATE, SERVICES
+from tessera_schemas.shard.services import COMPACT, LAYOUTS, SERVICES
 from tests.e2e.live import TENANTS, Json, Live, eventually, job
 from tests.kubernetes import deployed
 from tests.kubernetes.control_plane import ControlPlane
 
 
 class KubernetesPlatform(Platform):
-    """By service: `urls` are other ways to the API server, through a proxy, say; `settings` are further ones."""
+    """By process: `urls` are other ways to the API server, through a proxy, say; `settings` are further ones."""
 
     def __init__(
         self,
@@ -32,12 +32,15 @@ class KubernetesPlatform(Platform):
         plane: ControlPlane,
         urls: Mapping[str, str] | None = None,
         settings: Mapping[str, Mapping[str, str]] | None = None,
-        layout: str = SEPARATE,
+        layout: str = COMPACT,
         **more: Any,
     ) -> None:
         super().__init__(directory, tenants=TENANTS, cluster=False, layout=layout, **more)
         self.plane, self._settings = plane, settings or {}
         accounts = {process: EACH if len(of) > 1 else process for process, of in LAYOUTS[layout].items()}
+        alone = {process for process, of in LAYOUTS[layout].items() if len(of) == 1}
+        shared = ({*(urls or {})} - LAYOUTS[layout].keys()) | (self._settings.keys() - alone)
+        assert not shared, f"{sorted(shared)}: in layout {layout} these have no process of their own to be set up"
         self._kubeconfigs = {
             accounts[process]: plane.kubeconfig(
                 process, deployed.token_of(plane, process), (urls or {}).get(process, "")
@@ -88,9 +91,13 @@ async def live_on(
     services: Sequence[str] = SERVICES,
     urls: Mapping[str, str] | None = None,
     settings: Mapping[str, Mapping[str, str]] | None = None,
-    layout: str = SEPARATE,
+    layout: str = COMPACT,
 ) -> AsyncIterator[KubernetesLive]:
-    """Everything started, `body` in force, the tenants' namespaces there."""
+    """
+    Everything started, `body` in force, the tenants' namespaces there.
+
+    Nine processes of their own would spend half a processor on waiting; who kills one of them asks for `SEPARATE`.
+    """
     deployed.deploy(plane, layout=layout)
     for tenant in TENANTS:
         deployed.let_in(plane, tenant)

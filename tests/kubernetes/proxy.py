@@ -143,7 +143,7 @@ class Proxy:
 
     def _upstream(self, request: web.BaseRequest, body: bytes | None) -> Any:
         headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
-        timeout = aiohttp.ClientTimeout(total=None if body is None else 30)
+        timeout = aiohttp.ClientTimeout(total=None if body is None else 120)
         url = self._plane.url + request.path_qs
         return self._session.request(request.method, url, data=body, headers=headers, timeout=timeout)
 

@@ -13,6 +13,7 @@ import pytest_asyncio
 from tessera.domain.state import State
 from tessera_schemas.config import Policy
 from tessera_schemas.job import Role, Volume
+from tests.e2e.lasting import LONG
 from tests.e2e.live import at_least, configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.api import STRATEGIC_PATCH
@@ -22,7 +23,7 @@ from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.users import Users, condition, scheduled
 from tests.kubernetes.users_objects import Json, batch_job, pod
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 POD_GROUPS: Json = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -54,11 +55,6 @@ async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
         yield live
 
 
-@pytest.fixture
-def users(live: KubernetesLive) -> Users:
-    return Users(live)
-
-
 def pod_of_gang(gang: str, number: int, size: int, labels: Json | None = None, **more: Any) -> Json:
     """One pod of a gang that is named by label and sized by annotation."""
     notes = {"tessera.io/gang-size": str(size)}
@@ -85,7 +81,7 @@ async def test_no_pod_of_a_labelled_gang_is_placed_before_the_last_one_is_there(
 
 
 async def test_a_pod_that_has_succeeded_gives_its_gpus_to_who_waits_while_its_gang_goes_on(users: Users) -> None:
-    for number, seconds in enumerate((1, 600)):
+    for number, seconds in enumerate((1, LONG)):
         users.create(pod_of_gang("uneven", number, 2, gpus=8, seconds=seconds))
     await users.until_phase("uneven-1", "Running")
     users.create(pod("next", gpus=8))
@@ -175,12 +171,13 @@ async def test_a_job_begins_with_the_minimum_and_ends_in_the_time_of_kueues_mark
 
 
 async def test_a_suspended_job_is_let_go_once_there_is_room_for_it(users: Users) -> None:
-    users.create(batch_job("full", 2, gpus=8, seconds=4))
+    users.create(batch_job("full", 2, gpus=8, seconds=LONG))
     await users.until_running("full")
     users.create(batch_job("parked", 2, gpus=8, suspend=True))
     await users.until(lambda: users.events("parked"), "the suspended Job is told why it waits")
     assert users.job("parked")["spec"]["suspend"] is True
     assert users.pods("parked") == []
+    users.finish("full")
     await users.until_complete("full", "parked")
     assert users.job("parked")["spec"]["suspend"] is False
     users.delete("job", "full")
@@ -188,7 +185,7 @@ async def test_a_suspended_job_is_let_go_once_there_is_room_for_it(users: Users)
 
 
 async def test_a_job_of_a_queue_that_waits_suspended_has_pods_only_while_it_has_room(users: Users) -> None:
-    users.create(batch_job("full", 2, gpus=8, seconds=600))
+    users.create(batch_job("full", 2, gpus=8, seconds=LONG))
     await users.until_running("full")
     patient = batch_job("patient", 2, gpus=8, completionMode="Indexed", backoffLimit=0)
     patient["metadata"] |= {"annotations": {"tessera.io/suspend-waiting": "true"}}
@@ -226,25 +223,32 @@ async def test_a_job_written_for_kueue_waits_for_us_if_it_says_so_and_for_kueue_
 
 
 async def test_a_bare_pod_is_not_preempted_unless_it_says_so(users: Users) -> None:
-    users.create(pod("bare", gpus=8, seconds=8))
-    users.create(pod("willing", gpus=8, seconds=60, notes={"tessera.io/preemptible": "true"}))
+    users.create(pod("bare", gpus=8, seconds=LONG))
+    users.create(pod("willing", gpus=8, seconds=LONG, notes={"tessera.io/preemptible": "true"}))
     await users.until_phase("bare", "Running")
     await users.until_phase("willing", "Running")
     users.create(batch_job("urgent", gpus=8, template={"priorityClassName": "high"}))
     await users.until_running("urgent")
     assert users.pod("willing") is None, "nobody brings it back"
     await users.until_complete("urgent")
+    users.finish("bare")
     await users.until_succeeded("bare")
     users.delete("job", "urgent")
     users.delete_pods("bare")
 
 
 async def test_a_gang_is_evicted_whole_and_comes_back_whole_as_the_next_attempt(users: Users) -> None:
-    users.create(batch_job("evicted", 2, gpus=8, seconds=6))
+    users.create(batch_job("evicted", 2, gpus=8, seconds=LONG))
     await users.until(lambda: len(users.in_phase("evicted", "Running")) == 2, "both run")
     first = {one["metadata"]["uid"] for one in users.pods("evicted")}
     users.create(batch_job("urgent", 2, gpus=8, seconds=1, template={"priorityClassName": "high"}))
-    await users.until_complete("urgent", "evicted")
+    await users.until_complete("urgent")
+    await users.until(
+        lambda: len([one for one in users.in_phase("evicted", "Running") if one["metadata"]["uid"] not in first]) == 2,
+        "both run again",
+    )
+    users.finish("evicted")
+    await users.until_complete("evicted")
     last = users.in_phase("evicted", "Succeeded")
     assert len(last) == 2
     assert first.isdisjoint(one["metadata"]["uid"] for one in last)
@@ -255,7 +259,7 @@ async def test_a_gang_is_evicted_whole_and_comes_back_whole_as_the_next_attempt(
 
 
 async def test_a_gang_of_more_pods_than_its_job_allows_failures_is_stopped_by_suspension(users: Users) -> None:
-    users.create(batch_job("eight", 8, gpus=2, seconds=8))
+    users.create(batch_job("eight", 8, gpus=2, seconds=LONG))
     await users.until(lambda: len(users.in_phase("eight", "Running")) == 8, "all eight run")
     users.delete_pods(users.pods("eight")[0]["metadata"]["name"])
     await users.until(
@@ -266,7 +270,10 @@ async def test_a_gang_of_more_pods_than_its_job_allows_failures_is_stopped_by_su
         "the eight run again, since one of them was deleted",
     )
     users.create(batch_job("urgent", gpus=8, seconds=1, template={"priorityClassName": "high"}))
-    await users.until_complete("urgent", "eight")
+    await users.until_complete("urgent")
+    await users.until(lambda: len(users.in_phase("eight", "Running")) == 8, "all eight run again")
+    users.finish("eight")
+    await users.until_complete("eight")
     assert users.job("eight")["status"]["failed"] == 1, "the pod that its user deleted"
     users.delete("job", "urgent")
     users.delete("job", "eight")
@@ -282,7 +289,7 @@ async def test_a_job_that_fails_for_good_or_is_deleted_leaves_the_queue(users: U
 
 
 async def test_a_disruption_budget_is_respected_and_shown_and_the_urgent_job_goes_on_waiting(users: Users) -> None:
-    users.create(batch_job("guarded", 2, gpus=8, seconds=10, labels={"app": "guarded"}))
+    users.create(batch_job("guarded", 2, gpus=8, seconds=LONG, labels={"app": "guarded"}))
     await users.until(lambda: len(users.in_phase("guarded", "Running")) == 2, "both run")
     budget = {"selector": {"matchLabels": {"app": "guarded"}}, "minAvailable": 2}
     users.create(
@@ -296,6 +303,7 @@ async def test_a_disruption_budget_is_respected_and_shown_and_the_urgent_job_goe
     )
     assert len(users.in_phase("guarded", "Running")) == 2
     users.delete("poddisruptionbudget", "all")
+    users.finish("guarded")
     await users.until_complete("pressing", "guarded")
     users.delete("job", "pressing")
     users.delete("job", "guarded")
@@ -382,6 +390,79 @@ async def test_one_of_several_terms_of_a_users_pod_holds_on_its_node(users: User
     users.create(needing("neither", [nowhere], [more | {"values": ["12"]}]))
     assert "affinity" in (await users.until_told("neither", "Inadmissible"))["message"]
     users.delete_pods("either", "neither")
+
+
+async def test_the_preferred_node_of_a_users_pod_is_taken_before_others(users: Users, live: KubernetesLive) -> None:
+    label = "example.org/preferred"
+    users.api.patch("/api/v1/nodes/gpu-1", {"metadata": {"labels": {label: "7"}}})
+    await live.until(lambda state: state.nodes.get("gpu-1").label(label) == "7", "the label is known")
+    for node, operator in (("gpu-1", "Gt"), ("gpu-0", "DoesNotExist")):
+        condition: Json = {"key": label, "operator": operator} | ({"values": ["6"]} if operator == "Gt" else {})
+        term = {"weight": 1, "preference": {"matchExpressions": [condition]}}
+        preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [term]}
+        users.create(pod(f"prefers-{node}", seconds=1, affinity={"nodeAffinity": preferred}))
+        await users.until_phase(f"prefers-{node}", "Succeeded")
+        assert (users.pod(f"prefers-{node}") or {})["spec"]["nodeName"] == node
+        users.delete_pods(f"prefers-{node}")
+
+
+async def test_the_pods_of_a_job_are_spread_as_its_constraint_says_also_of_a_suspended_one(users: Users) -> None:
+    for name, suspended in (("apart", False), ("resumed", True)):
+        over_nodes = {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"batch.kubernetes.io/job-name": name}},
+        }
+        template = {"topologySpreadConstraints": [over_nodes]}
+        users.create(batch_job(name, 2, gpus=1, suspend=suspended, template=template))
+        await users.until_complete(name)
+        assert {pod["spec"]["nodeName"] for pod in users.pods(name)} == {"gpu-0", "gpu-1"}
+        users.delete("job", name)
+
+
+# -- anti-affinity ----------------------------------------------------------------------------------------------------
+
+
+def kept_apart(app: str) -> Json:
+    """What manifests in the field say so that no two pods of an application are on one node."""
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+async def test_pods_of_a_deployment_that_keep_apart_are_on_different_nodes(users: Users) -> None:
+    app = {"app": "front"}
+    made = pod("front", gpus=0, labels=app, affinity=kept_apart("front"), restartPolicy="Always")
+    template = {"metadata": {key: made["metadata"][key] for key in ("labels", "annotations")}, "spec": made["spec"]}
+    template["metadata"]["annotations"]["tessera.io/simulate-seconds"] = "600"
+    spec = {"replicas": 3, "selector": {"matchLabels": app}, "template": template}
+    users.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "front"}, "spec": spec})
+    pods = f"/api/v1/namespaces/{users.namespace}/pods"
+
+    def there() -> list[Json]:
+        return [each for each in users.api.items(pods, labelSelector="app=front") if each["spec"].get("nodeName")]
+
+    await users.until(lambda: len(there()) == 2, "two of three pods have a node")
+    assert {each["spec"]["nodeName"] for each in there()} == {"gpu-0", "gpu-1"}
+    (waiting,) = (e for e in users.api.items(pods, labelSelector="app=front") if not e["spec"].get("nodeName"))
+    told = await users.until_told(waiting["metadata"]["name"], "NoFit")
+    assert "with pods to keep apart from" in told["message"], told
+    wish = condition(users.pod(waiting["metadata"]["name"]) or {}, "tessera.io/NotHonoured")
+    assert "have an equal term" in wish["message"]
+    # Another application is not in its way.
+    users.create(pod("other", gpus=0, labels={"app": "other"}, affinity=kept_apart("other")))
+    await users.until_phase("other", "Succeeded")
+    users.delete("deployment", "front")
+    users.delete_pods("other")
+    await users.until(lambda: not there(), "they are gone")
+
+
+async def test_pods_of_a_job_that_keep_apart_are_on_different_nodes(users: Users) -> None:
+    template = {"affinity": kept_apart("pair")}
+    users.create(batch_job("pair", 2, labels={"app": "pair"}, template=template, completionMode="Indexed"))
+    await users.until_complete("pair")
+    assert {each["spec"]["nodeName"] for each in users.pods("pair")} == {"gpu-0", "gpu-1"}
+    users.delete("job", "pair")
 
 
 # -- volume claims ----------------------------------------------------------------------------------------------------
@@ -499,7 +580,7 @@ async def test_pods_that_cannot_be_honoured_say_the_field_and_the_way_out(users:
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     users.create(pod("spread", topologySpreadConstraints=[spread]))
     told = await users.until_told("spread", "NotSupportedYet")
-    assert "topologySpreadConstraints[0].whenUnsatisfiable" in told["message"]
+    assert "topologySpreadConstraints[0].labelSelector" in told["message"]
     described = users.describe(users.pod("spread") or {})
     assert "NotSupportedYet" in described.partition("Events:")[2]
     users.delete_pods("spread")
@@ -507,7 +588,7 @@ async def test_pods_that_cannot_be_honoured_say_the_field_and_the_way_out(users:
 
 async def test_marks_of_other_systems_are_honoured_refused_or_told(users: Users) -> None:
     users.create(pod("card", notes={"nvidia.com/use-gpuuuid": "GPU-1"}))
-    users.create(pod("part", labels={"grove.io/podgang": "serve-0"}))
+    users.create(pod("part", labels={"grove.io/podgang-name": "serve-0"}))
     users.create(pod("model", notes={"nvidia.com/nouse-gputype": "h100"}))
     notes = {"descheduler.alpha.kubernetes.io/prefer-no-eviction": "true", "koordinator.sh/brand-new": "x"}
     silent = {
@@ -518,7 +599,7 @@ async def test_marks_of_other_systems_are_honoured_refused_or_told(users: Users)
     users.create(pod("kept", notes=notes | silent))
     armada = {"armadaproject.io/gangId": "pair", "armadaproject.io/gangCardinality": "2"}
     users.create(pod("pair-0", notes=armada))
-    for name, field in (("card", "nvidia.com/use-gpuuuid"), ("part", "grove.io/podgang")):
+    for name, field in (("card", "nvidia.com/use-gpuuuid"), ("part", "grove.io/podgang-name")):
         told = await users.until_told(name, "NotSupportedYet")
         assert field in told["message"]
     await users.until_told("model", "Inadmissible", "NoFit")

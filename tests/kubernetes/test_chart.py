@@ -44,6 +44,7 @@ EVERYTHING: Json = {
     "tenants": ["demo"],
     "hami": True,
     "migChanges": True,
+    "fencing": {"enabled": True, "secret": "power", "networks": ["10.9.0.0/24"]},
     "rollOver.claim": "backup",
     "gateway": {"enabled": True, "allowedHosts": ["tessera.example.com"], "tlsSecret": "gateway-tls"},
     "nats.tls.certManager": {"enabled": True, "issuerRef": {"name": "ours"}},
@@ -84,7 +85,7 @@ def prepared(own_plane: ControlPlane) -> ControlPlane:
     kubectl = Kubectl(own_plane)
     add_namespace(own_plane)
     own_plane.add_namespace("demo")
-    keda = binaries.keda_definitions()
+    keda = binaries.sources("keda-operator") / "config" / "crd" / "bases"
     for name in ("keda.sh_scaledobjects.yaml", "keda.sh_triggerauthentications.yaml"):
         kubectl("apply", "--server-side", "-f", str(keda / name))
     kubectl("apply", "-f", "-", stdin=json.dumps(CERTIFICATES))
@@ -327,9 +328,10 @@ def test_the_chart_runs_the_services_that_there_are_and_scales_no_leader() -> No
 
 
 @pytest.mark.parametrize("layout", LAYOUT)
-@pytest.mark.parametrize("with_steps", [True, False])
-def test_each_account_has_the_rights_that_its_services_declare_and_no_others(with_steps: bool, layout: str) -> None:
-    values = {"tenants": ["demo"], "steps.enabled": with_steps, **LAYOUT[layout]}
+@pytest.mark.parametrize("with_options", [True, False])
+def test_each_account_has_the_rights_that_its_services_declare_and_no_others(with_options: bool, layout: str) -> None:
+    options = {f"{value}.enabled": with_options for spec in SPECS for value in spec.tenant_options}
+    values = {"tenants": ["demo"], **options, **LAYOUT[layout]}
     found = {(one["kind"], one["metadata"]["name"]): one for one in documents(rendered(values))}
 
     def of(role: str) -> frozenset[Right]:
@@ -354,8 +356,8 @@ def test_each_account_has_the_rights_that_its_services_declare_and_no_others(wit
         assert has_token is any(spec.calls_cluster for spec in specs)
         writes = [one for (kind, _), one in found.items() if kind == "RoleBinding" and account in one["subjects"]]
         inside = [one["roleRef"]["name"] for one in writes if one["metadata"]["namespace"] == "demo"]
-        options = [role.rights() for spec in specs for role in spec.tenant_options.values() if with_steps]
-        declared = frozenset().union(*(spec.tenant_rights() for spec in specs), *options)
+        optional = [role.rights() for spec in specs for role in spec.tenant_options.values() if with_options]
+        declared = frozenset().union(*(spec.tenant_rights() for spec in specs), *optional)
         assert frozenset().union(*map(of, inside)) == declared
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.e2e.lasting import LONG
 from tests.e2e.live import configuration, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.commands import WORKLOADS_WITH_CLAIMS
@@ -20,7 +21,7 @@ from tests.kubernetes.users import Users, condition
 from tests.kubernetes.users_objects import Json, pod
 from tests.published_devices import DRIVER
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NODES = ("dra-0", "dra-1")
 TEMPLATE = "one-gpu"
@@ -67,11 +68,6 @@ async def live(gated: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
         yield live
 
 
-@pytest.fixture
-def users(live: KubernetesLive) -> Users:
-    return Users(live)
-
-
 def make(users: Users, group: str, *numbers: int, **more: Any) -> None:
     """Members of a group that use its claim."""
     for number in numbers:
@@ -106,7 +102,7 @@ def its_claim(users: Users, group: str) -> Json:
 async def test_two_gangs_have_a_claim_each_which_their_pods_share(users: Users, live: KubernetesLive) -> None:
     for group in ("one", "two"):
         users.create(pod_group(group, 2))
-        make(users, group, 0, 1, seconds=8)
+        make(users, group, 0, 1, seconds=LONG)
     await users.until(lambda: all(len(nodes(users, group, 0, 1)) == 2 for group in ("one", "two")), "both gangs run")
     where = [set(nodes(users, group, 0, 1)) for group in ("one", "two")]
     assert sorted(map(len, where)) == [1, 1]
@@ -117,6 +113,7 @@ async def test_two_gangs_have_a_claim_each_which_their_pods_share(users: Users, 
     assert drawn == {had[0][0], had[1][0]}
     users_of = {user["name"] for user in its_claim(users, "one")["status"]["reservedFor"]}
     assert users_of == {"one-0", "one-1"}
+    users.finish("one", "two")
     await users.until_succeeded("one-0", "one-1", "two-0", "two-1")
     users.delete_pods("two-0", "two-1")
     users.api.delete(f"{GROUPS}/two")
@@ -125,7 +122,7 @@ async def test_two_gangs_have_a_claim_each_which_their_pods_share(users: Users, 
 async def test_what_kubernetes_keeps_for_a_group_is_given_back_with_the_groups_last_pod(users: Users) -> None:
     users.create(pod_group("kept", 2))
     make(users, "kept", 0, seconds=2)
-    make(users, "kept", 1, seconds=600)
+    make(users, "kept", 1, seconds=LONG)
     await users.until_succeeded("kept-0")
 
     def is_kept() -> bool:
@@ -143,9 +140,9 @@ async def test_what_kubernetes_keeps_for_a_group_is_given_back_with_the_groups_l
 async def test_a_group_whose_pods_have_ended_keeps_its_claim_and_no_device(users: Users, live: KubernetesLive) -> None:
     await users.until(lambda: results(claims(users)) == [], "no claim has devices, though a group is there")
     users.create(pod_group("third", 2))
-    make(users, "third", 0, 1, seconds=20)
+    make(users, "third", 0, 1, seconds=LONG)
     users.create(pod_group("fourth", 1))
-    make(users, "fourth", 0, seconds=20)
+    make(users, "fourth", 0, seconds=LONG)
     await users.until(lambda: len(nodes(users, "third", 0, 1) + nodes(users, "fourth", 0)) == 3, "both nodes are had")
     # Further pods of the first group share its claim anew, once there is a device.
     make(users, "one", 2, 3, seconds=4)
@@ -154,6 +151,7 @@ async def test_a_group_whose_pods_have_ended_keeps_its_claim_and_no_device(users
     )
     users.delete_pods("fourth-0")
     await users.until_succeeded("one-2", "one-3")
+    users.finish("third")
     await users.until_succeeded("third-0", "third-1")
     users.delete_pods("third-0", "third-1", "one-0", "one-1", "one-2", "one-3")
     for group in ("one", "third", "fourth"):

@@ -66,7 +66,7 @@ def test_a_pod_runs_as_long_and_ends_as_its_annotations_say(plane: ControlPlane)
 
 def test_a_change_of_a_running_pod_does_not_prolong_it(plane: ControlPlane):
     (node,) = plane.add_nodes(1, "harness-c")
-    bound_pod(plane, "noted", node, seconds="1.5")
+    bound_pod(plane, "noted", node, seconds="5")
     wait_until(lambda: status(plane, "noted")["phase"] == "Running", "the pod runs")
     changes = 0
     while status(plane, "noted")["phase"] == "Running":  # each change makes KWOK look at the pod anew

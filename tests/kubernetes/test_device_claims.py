@@ -8,6 +8,7 @@ import pytest_asyncio
 
 from tessera.client.sending.submitting import claims_of
 from tessera_schemas.cluster.device_claims import DeviceClaim
+from tests.e2e.lasting import LONG
 from tests.e2e.live import configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane
@@ -16,7 +17,7 @@ from tests.kubernetes.users import Users, scheduled
 from tests.kubernetes.users_objects import Json, batch_job
 from tests.published_devices import DRIVER, NIC_DRIVER, PCIE_ROOT, claim
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NODES = ("dra-0", "dra-1")
 TEMPLATE = "one-gpu"
@@ -101,11 +102,6 @@ async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
         yield live
 
 
-@pytest.fixture
-def users(live: KubernetesLive) -> Users:
-    return Users(live)
-
-
 def claims(users: Users) -> list[Json]:
     return users.api.items(f"/apis/resource.k8s.io/v1/namespaces/{users.namespace}/resourceclaims")
 
@@ -120,7 +116,7 @@ def results(claims: list[Json]) -> list[tuple[str, str]]:
 
 
 async def test_a_job_of_claims_runs_on_the_devices_that_the_ledger_names(users: Users, live: KubernetesLive) -> None:
-    users.create(claiming_job("train", 3, seconds=8))
+    users.create(claiming_job("train", 3, seconds=LONG))
 
     def running() -> bool:
         pods = users.pods("train")
@@ -134,13 +130,14 @@ async def test_a_job_of_claims_runs_on_the_devices_that_the_ledger_names(users: 
     assert all(one["status"]["reservedFor"] for one in claims(users))
     drawn = sorted((d.pool, d.device) for run in live.state.runs.values() for p in run.placements for d in p.drawn)
     assert drawn == had
+    users.finish("train")
     await users.until(lambda: users.job("train").get("status", {}).get("succeeded") == 3, "the Job succeeds")
     users.delete("job", "train")
     await users.until(lambda: claims(users) == [], "no claim is left")
 
 
 async def test_an_expression_chooses_devices_and_its_error_is_told(users: Users) -> None:
-    users.create(claiming_job("big", 2, of="big", seconds=8))
+    users.create(claiming_job("big", 2, of="big", seconds=LONG))
     await users.until(lambda: results(claims(users)) == [(node, "gpu-0") for node in NODES], "both big GPUs are had")
     users.create(claiming_job("wrong", 1, of="wrong"))
     await users.until(lambda: users.pods("wrong"), "its pod is made")
@@ -152,27 +149,29 @@ async def test_an_expression_chooses_devices_and_its_error_is_told(users: Users)
 
 
 async def test_a_native_job_of_claims_leaves_none(users: Users, live: KubernetesLive) -> None:
-    spec = job("native", gpus=0, replicas=2, seconds=8)
+    spec = job("native", gpus=0, replicas=2, seconds=LONG)
     worker = spec.roles[0].model_copy(
         update={"resources": spec.roles[0].resources.model_copy(update={"claims": (claim(count=2),)})}
     )
-    await live.submit(spec.model_copy(update={"roles": (worker,)}))
+    sent = await live.submit(spec.model_copy(update={"roles": (worker,)}))
     await users.until(lambda: len(results(claims(users))) == 4, "four devices are had")
+    users.finish(sent.job_id)
     await eventually(lambda: claims(users) == [], "no claim is left")
     await assert_all_is_well(live)
 
 
 async def test_four_gpus_and_four_nics_of_two_drivers_are_four_pairs(users: Users, live: KubernetesLive) -> None:
-    spec = job("pairs", gpus=0, seconds=8)
+    spec = job("pairs", gpus=0, seconds=LONG)
     pairs = claims_of((f"{DRIVER}+{NIC_DRIVER}:4",), PCIE_ROOT)
     wanted = {"claims": tuple(map(DeviceClaim.model_validate, pairs))}
     worker = spec.roles[0].model_copy(update={"resources": spec.roles[0].resources.model_copy(update=wanted)})
-    await live.submit(spec.model_copy(update={"roles": (worker,)}))
+    sent = await live.submit(spec.model_copy(update={"roles": (worker,)}))
     await users.until(lambda: len(results(claims(users))) == 8, "eight devices are had")
     (one,) = claims(users)
     had = {each["request"]: each["device"] for each in one["status"]["allocation"]["devices"]["results"]}
     joined = {(had[f"devices-0-{at}-0"], had[f"devices-0-{at}-1"]) for at in range(4)}
     assert joined == {(f"gpu-{at}", f"nic-{3 - at}") for at in range(4)}
+    users.finish(sent.job_id)
     await eventually(lambda: claims(users) == [], "no claim is left")
     await assert_all_is_well(live)
 
@@ -182,7 +181,7 @@ async def test_pods_of_a_job_that_name_one_claim_share_its_devices_on_one_node(
 ) -> None:
     spec = template(TEMPLATE, count=2)["spec"]["spec"]
     users.create(template(TEMPLATE) | {"kind": "ResourceClaim", "metadata": {"name": "fabric"}, "spec": spec})
-    made = claiming_job("sharing", 3, seconds=8)
+    made = claiming_job("sharing", 3, seconds=LONG)
     made["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "fabric"}]
     users.create(made)
 
@@ -196,6 +195,7 @@ async def test_pods_of_a_job_that_name_one_claim_share_its_devices_on_one_node(
     assert {user["uid"] for user in one["status"]["reservedFor"]} == {
         pod["metadata"]["uid"] for pod in users.pods("sharing")
     }
+    users.finish("sharing")
     await users.until(lambda: users.job("sharing").get("status", {}).get("succeeded") == 3, "the Job succeeds")
     # Kubernetes' controller gives the devices back once the last pod has ended; the claim is the user's.
     await users.until(lambda: results(claims(users)) == [], "the claim has no devices")
@@ -206,15 +206,16 @@ async def test_pods_of_a_job_that_name_one_claim_share_its_devices_on_one_node(
 
 
 async def test_a_native_gang_that_shares_a_claim_leaves_none(users: Users, live: KubernetesLive) -> None:
-    spec = job("gang", gpus=0, replicas=3, seconds=8)
+    spec = job("gang", gpus=0, replicas=3, seconds=LONG)
     shared = claim(count=2).model_copy(update={"shared": True})
     worker = spec.roles[0].model_copy(
         update={"resources": spec.roles[0].resources.model_copy(update={"claims": (shared,)})}
     )
-    await live.submit(spec.model_copy(update={"roles": (worker,)}))
+    sent = await live.submit(spec.model_copy(update={"roles": (worker,)}))
     await users.until(lambda: len(results(claims(users))) == 2, "two devices are had")
     (one,) = claims(users)
     await users.until(lambda: len(claims(users)[0]["status"]["reservedFor"]) == 3, "three pods use the claim")
     assert one["metadata"]["name"].endswith("-shared-gpu")
+    users.finish(sent.job_id)
     await eventually(lambda: claims(users) == [], "no claim is left")
     await assert_all_is_well(live)

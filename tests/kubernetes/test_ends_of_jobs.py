@@ -17,7 +17,7 @@ from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.users import Users, condition
 from tests.kubernetes.users_objects import batch_job
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Json = dict[str, Any]
 LONG = 3600
@@ -39,13 +39,8 @@ async def heard(live: KubernetesLive) -> AsyncIterator[Heard]:
         yield heard
 
 
-@pytest.fixture
-def users(live: KubernetesLive) -> Users:
-    return Users(live)
-
-
 async def end_of(live: KubernetesLive, heard: Heard, name: str, phase: str, *row: str) -> EndedJob:
-    """The job's end, once it has ended so; `row` is its state and exit code as `sacct` tells them."""
+    """The job's end, once it has ended so; `row` is its state, and what its exit code may be, by `sacct`."""
 
     def ended() -> list[EndedJob]:
         return [job for job in live.state.ended.values() if job.name == name]
@@ -60,7 +55,8 @@ async def end_of(live: KubernetesLive, heard: Heard, name: str, phase: str, *row
     assert [one["phase"] for one in shown if one["job_id"] == job.job_id] == [phase]
     said = await live.command("sacct", "-n", "-P", "-j", name, "-o", "State,ExitCode,ElapsedRaw,GPUHours")
     state, code, seconds, gpu_hours = said.out.strip().split("|")
-    assert (state, code) == row
+    assert state == row[0]
+    assert code in row[1:]
     assert int(seconds) < 60
     assert bool(job.started_ts) == (job.gpu_milli_ms > 0) == (float(gpu_hours) > 0)
     return job
@@ -115,7 +111,8 @@ async def test_a_jobs_own_deadline_is_a_time_limit_also_before_it_has_started(
     users.create(batch_job("late", 2, seconds=LONG, activeDeadlineSeconds=20))
     await until_all_run(users, "late", 2)
     users.create(batch_job("never", gpus=8, seconds=LONG, activeDeadlineSeconds=5))
-    job = await end_of(live, heard, "late", "failed", "TIMEOUT", "0:0")
+    # Its pods end by SIGTERM as the deadline passes; which of the two is seen first is Kubernetes' to say.
+    job = await end_of(live, heard, "late", "failed", "TIMEOUT", "0:0", "0:15")
     assert job.started_ts > 0
     assert (await end_of(live, heard, "never", "failed", "TIMEOUT", "0:0")).started_ts == 0
 

@@ -14,13 +14,14 @@ import pytest_asyncio
 
 from tessera.kernel.ports import ApiError
 from tessera_schemas.config import Policy
+from tessera_schemas.shard.services import SEPARATE
 from tests.e2e.live import TENANTS, configuration
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on, load
 from tests.kubernetes.proxy import Proxy
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SEED = int(os.environ.get("TESSERA_CHAOS_SEED", "1"))
 SECONDS = float(os.environ.get("TESSERA_CHAOS_SECONDS", "15"))
@@ -42,7 +43,9 @@ async def live(
 ) -> AsyncIterator[KubernetesLive]:
     urls = {"binder": proxy.url, "reclamation": proxy.url}
     body = configuration(policy=Policy(node_lost_seconds=3600))  # silence alone loses no node here
-    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), body, urls=urls, settings=SETTINGS) as live:
+    async with live_on(
+        own_plane, tmp_path_factory.mktemp("platform"), body, urls=urls, settings=SETTINGS, layout=SEPARATE
+    ) as live:
         yield live
 
 

@@ -14,7 +14,7 @@ from tests.kubernetes.users_objects import Json, batch_job
 from tests.published_devices import DRIVER, claim
 from tests.unit.binder.claim_builders import resource_slice
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GPU = "nvidia.com/gpu"
 DRIVEN, PLUGGED = "dra-0", "plug-0"
@@ -42,11 +42,6 @@ async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
         yield live
 
 
-@pytest.fixture
-def users(live: KubernetesLive) -> Users:
-    return Users(live)
-
-
 def claims(users: Users) -> list[Json]:
     return users.api.items(f"/apis/resource.k8s.io/v1/namespaces/{users.namespace}/resourceclaims")
 
@@ -70,7 +65,7 @@ def bound(users: Users) -> dict[str, Json]:
 async def test_a_native_gang_has_pods_on_a_node_of_a_plugin_and_on_one_of_a_driver(
     users: Users, live: KubernetesLive
 ) -> None:
-    await live.submit(job("gang", gpus=2, replicas=2, seconds=8))
+    await live.submit(job("gang", gpus=2, replicas=2, seconds=20))
     await users.until(lambda: len(had(users)) == 2, "the driver's devices are had")
     (run,) = live.state.runs.values()
     places = {place.node: place for place in run.placements}
@@ -85,8 +80,8 @@ async def test_a_native_gang_has_pods_on_a_node_of_a_plugin_and_on_one_of_a_driv
 
 
 async def test_users_jobs_by_number_and_jobs_by_claims_lie_side_by_side(users: Users, live: KubernetesLive) -> None:
-    users.create(batch_job("old", 3, gpus=1, seconds=8))
-    spec = job("new", gpus=0, replicas=1, seconds=8)
+    users.create(batch_job("old", 3, gpus=1, seconds=20))
+    spec = job("new", gpus=0, replicas=1, seconds=20)
     resources = spec.roles[0].resources.model_copy(update={"claims": (claim(),)})
     worker = spec.roles[0].model_copy(update={"resources": resources})
 

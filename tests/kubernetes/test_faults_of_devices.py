@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from tessera_schemas.shard.services import SEPARATE
 from tests.e2e.live import configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane
@@ -15,7 +16,7 @@ from tests.kubernetes.proxy import Hook, Proxy
 from tests.kubernetes.users_objects import Json
 from tests.published_devices import DRIVER, NIC_DRIVER, claim
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NODES = ("dra-0", "dra-1")
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -66,7 +67,9 @@ async def live(
     own_plane: ControlPlane, proxy: Proxy, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[KubernetesLive]:
     urls = {"binder": proxy.url, "reclamation": proxy.url}
-    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), configuration(), urls=urls) as live:
+    async with live_on(
+        own_plane, tmp_path_factory.mktemp("platform"), configuration(), urls=urls, layout=SEPARATE
+    ) as live:
         yield live
 
 

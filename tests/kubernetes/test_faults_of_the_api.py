@@ -9,14 +9,15 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.e2e.live import configuration, eventually, job
+from tessera_schemas.shard.services import SEPARATE
+from tests.e2e.live import SECONDS, configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on, load
 from tests.kubernetes.proxy import Proxy
 from tests.kubernetes.users_objects import at_the
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LONG = 600.0
 CUT_SECONDS = 60.0
@@ -35,7 +36,9 @@ async def live(
     own_plane: ControlPlane, proxy: Proxy, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[KubernetesLive]:
     urls = {"binder": proxy.url, "reclamation": proxy.url}
-    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), configuration(), urls=urls) as live:
+    async with live_on(
+        own_plane, tmp_path_factory.mktemp("platform"), configuration(), urls=urls, layout=SEPARATE
+    ) as live:
         yield live
 
 
@@ -73,7 +76,7 @@ async def test_a_binder_killed_at_any_step_is_followed_by_one_that_finishes_the_
     if verb in ("delete", "patch"):
         await live.until_phase(done.job_id, "running")
         await live.clients["lab"].cancel(done.job_id)
-    await asyncio.wait_for(reached.wait(), 30)
+    await asyncio.wait_for(reached.wait(), SECONDS)
     await eventually(lambda: live.platform.pid("binder") is None, "the binder is dead")
     proxy.calm_down()
     await live.platform.start("binder")
@@ -135,7 +138,7 @@ async def test_gpus_are_freed_while_every_creation_of_a_pod_hangs(live: Kubernet
     proxy.before = hang
     wide = [await live.submit(job(f"wide-{n}", gpus=0, replicas=60, seconds=0.2)) for n in range(2)]
     for _ in range(CREATES_AT_ONCE):
-        await asyncio.wait_for(hanging.acquire(), 30)
+        await asyncio.wait_for(hanging.acquire(), SECONDS)
     await live.clients["lab"].cancel(running.job_id)
     await live.until(lambda state: state.runs.get(f"{running.job_id}-1") is None, "the run is released")
     assert not answers.is_set()
@@ -149,7 +152,7 @@ async def test_gpus_are_freed_while_every_creation_of_a_pod_hangs(live: Kubernet
 async def test_watches_are_cut_for_a_minute_and_what_happened_meanwhile_is_seen_after_it(
     live: KubernetesLive, proxy: Proxy
 ) -> None:
-    running = await live.submit(job("ends-unseen", gpus=1, replicas=2, seconds=5))
+    running = await live.submit(job("ends-unseen", gpus=1, replicas=2, seconds=20))
     await live.until_phase(running.job_id, "running")
     proxy.cut_watches()
     unseen = await live.submit(job("starts-unseen", gpus=2, seconds=1))

@@ -17,6 +17,7 @@ from tessera_schemas.commands import DrainNode
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobSpec, Retry
 from tessera_schemas.ledger import LEDGER_MESSAGE, Requeued
+from tessera_schemas.shard.services import SEPARATE
 from tests.e2e.live import configuration, eventually, job
 from tests.e2e.node_faults import operate, saving
 from tests.e2e.platform_checks import assert_all_is_well
@@ -25,7 +26,7 @@ from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.nodes import kwok_node
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LONG = 600.0
 SOON = {"TESSERA_NODE_GONE_SECONDS": "2"}
@@ -36,7 +37,9 @@ async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
     own_plane.add_nodes(4, "gpu")
     body = configuration(policy=Policy(node_lost_seconds=2, cordoned_seconds=4))
     settings = {"binder": SOON, "reclamation": SOON}
-    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), body, settings=settings) as live:
+    async with live_on(
+        own_plane, tmp_path_factory.mktemp("platform"), body, settings=settings, layout=SEPARATE
+    ) as live:
         yield live
 
 
@@ -151,7 +154,7 @@ async def test_a_gang_goes_on_where_its_gpus_are_not_offered_for_a_while_and_nob
 
 
 async def test_a_drained_gang_saves_its_work_in_its_notice_and_goes_on_with_it_elsewhere(live: KubernetesLive) -> None:
-    gang = await running(live, saving(job("gang", gpus=1, replicas=2, seconds=6), every=600, notice=60))
+    gang = await running(live, saving(job("gang", gpus=1, replicas=2, seconds=20), every=600, notice=60))
     drained = nodes_of(live, gang)
     for node in drained:
         await operate(live, DrainNode(kind="drain_node", v=1, node=node, evict=True, why="maintenance"))

@@ -25,7 +25,7 @@ from tests.kubernetes.deployed import CHART, NAMESPACE, RELEASE, add_namespace, 
 from tests.kubernetes.kubelet import Kubelet
 from tests.kubernetes.live import KubernetesLive, KubernetesPlatform, load
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Json = dict[str, Any]
 SECONDS = "180s"

@@ -21,7 +21,7 @@ from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.deployed import NAMESPACE, RELEASE, Kubectl, add_namespace, documents, rendered
 from tests.kubernetes.keda import AUTOSCALING, keda
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Json = dict[str, Any]
 LAG, LEAST, MOST = 20, 2, 5

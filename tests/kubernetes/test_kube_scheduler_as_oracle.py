@@ -13,8 +13,6 @@ from tests.kubernetes.oracle.judging import Judge
 from tests.kubernetes.oracle.placing import Objects, Placing
 from tests.kubernetes.oracle.worlds import make_world
 
-pytestmark = pytest.mark.timeout(300)
-
 WORLDS = range(1, 31)
 BATCH = 10
 

@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from tessera_schemas.cluster.labels import RUN_LABEL
 from tessera_schemas.job import JobSpec
+from tessera_schemas.shard.services import SEPARATE
 from tests.e2e.live import Json, configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane
@@ -16,7 +17,7 @@ from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.proxy import Proxy
 from tests.kubernetes.users_objects import at_the
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LONG = 600.0
 
@@ -34,7 +35,7 @@ async def live(
     own_plane.add_nodes(4, "gpu")
     urls, steps = {"binder": proxy.url}, {"TESSERA_STEPS_IMAGE": "tessera-steps:1"}
     settings, folder = {"admission": steps, "binder": steps}, tmp_path_factory.mktemp("launchers")
-    async with live_on(own_plane, folder, configuration(), urls=urls, settings=settings) as live:
+    async with live_on(own_plane, folder, configuration(), urls=urls, settings=settings, layout=SEPARATE) as live:
         yield live
 
 

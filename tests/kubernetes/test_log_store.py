@@ -15,7 +15,7 @@ from tessera_local.free_port import free_port
 from tests.kubernetes.binaries import Unavailable, find
 
 ACCESS, SECRET, BUCKET = "tests", "only-in-this-test", "logs"
-SECONDS = 30
+SECONDS = 120
 
 
 def options(port: int) -> dict[str, str]:

@@ -22,7 +22,7 @@ from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.users_objects import Json
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NODE = "mig-0"
 SMALL, LARGE = "all-1g.10gb", "all-3g.40gb"

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from tests.e2e.lasting import LONG
 from tests.e2e.live import configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane
@@ -13,7 +14,7 @@ from tests.kubernetes.users import Users, scheduled
 from tests.kubernetes.users_objects import Json, batch_job
 from tests.published_devices import DRIVER, NIC_DRIVER, claim
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 RACK = "example.com/rack"
 IN_RACK = {"matchExpressions": [{"key": RACK, "operator": "In", "values": ["1"]}]}
@@ -78,11 +79,6 @@ async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
         users.create(template(PAIR, DRIVER, NIC_DRIVER))
         users.create(template(ANYWHERE, "box.example.com"))
         yield live
-
-
-@pytest.fixture
-def users(live: KubernetesLive) -> Users:
-    return Users(live)
 
 
 def claims(users: Users) -> list[Json]:
@@ -180,10 +176,11 @@ async def test_labels_of_nodes_decide_who_reaches_the_links(users: Users, live: 
 
 
 async def test_a_native_job_has_links_and_leaves_none(users: Users, live: KubernetesLive) -> None:
-    spec = job("native", gpus=0, replicas=2, seconds=4)
+    spec = job("native", gpus=0, replicas=2, seconds=LONG)
     asked = spec.roles[0].resources.model_copy(update={"claims": (claim("link", 1, NIC_DRIVER),)})
     worker = spec.roles[0].model_copy(update={"resources": asked})
-    await live.submit(spec.model_copy(update={"roles": (worker,)}))
+    sent = await live.submit(spec.model_copy(update={"roles": (worker,)}))
     await users.until(lambda: devices(users) == ["link-0", "link-1"], "each of its pods has a link")
+    users.finish(sent.job_id)
     await eventually(lambda: claims(users) == [], "no claim is left")
     await assert_all_is_well(live)

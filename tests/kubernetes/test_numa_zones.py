@@ -9,13 +9,15 @@ import pytest_asyncio
 from tessera.domain.work.phases import Phase
 from tessera.kernel.ports import ApiError
 from tessera_schemas.job import JobSpec
+from tests.e2e.lasting import LONG
 from tests.e2e.live import configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on
+from tests.kubernetes.users import Users
 from tests.kubernetes.users_objects import Json
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GPU, NIC = "nvidia.com/gpu", "rdma/hca"
 NODES = ("numa-0", "numa-1")
@@ -137,13 +139,14 @@ async def test_zones_are_what_the_objects_say(live: KubernetesLive) -> None:
 
 
 async def test_four_gpus_and_four_nics_are_aligned_or_the_job_hears_what_hinders(live: KubernetesLive) -> None:
-    four = await live.submit(aligned("four", 4, 4, replicas=3, seconds=8))
+    four = await live.submit(aligned("four", 4, 4, replicas=3, seconds=LONG))
     await live.until_phase(four.job_id, Phase.RUNNING)
     (run,) = live.state.runs.values()
     assert sorted(place.node for place in run.placements) == [NODES[0], NODES[0], NODES[1]]
     two = await live.submit(aligned("two", 2, 2))
     said = f"no NUMA zone of 1 node has 2 of {GPU} and 2 of {NIC}; at most 2 and 0"
     await eventually(lambda: said in detail(live, two.job_id), "the free GPUs have no NIC beside them")
+    Users(live).finish(four.job_id)
     await live.until_ended(four.job_id, two.job_id)
     wide = await live.submit(aligned("wide", 6, 6))
     said = f"no NUMA zone of 2 nodes has 6 of {GPU} and 6 of {NIC}; at most 4 and 6, on 2 of them not even when empty"

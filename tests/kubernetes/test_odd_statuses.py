@@ -15,7 +15,7 @@ from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.users import NAMESPACE, Users
 from tests.kubernetes.users_objects import batch_job
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Json = dict[str, Any]
 IMAGE: Json = {"name": "main", "image": "x", "imageID": "", "ready": False, "restartCount": 0}

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tessera_schemas.config import Policy
-from tests.e2e.live import configuration
 from tests.kubernetes.control_plane import ControlPlane
-from tests.kubernetes.live import KubernetesLive, live_on
-from tests.kubernetes.users import Users, condition
+from tests.kubernetes.live import KubernetesLive
+from tests.kubernetes.users import Users, condition, live_with_priorities, uids
 from tests.kubernetes.users_objects import batch_job, pod
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Json = dict[str, Any]
 SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/lab/jobsets"
@@ -47,15 +45,8 @@ async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
     own_plane.add_nodes(1, "gpu", gpus=8, cpu="16")
     for kind in KINDS:
         own_plane.api().create(kind)
-    body = configuration(policy=Policy(preset="priority", min_runtime_seconds=0, earmark_seconds=30))
-    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), body) as live:
-        Users(live).apply("priorities")
+    async with live_with_priorities(own_plane, tmp_path_factory.mktemp("platform")) as live:
         yield live
-
-
-@pytest.fixture
-def users(live: KubernetesLive) -> Users:
-    return Users(live)
 
 
 def placed(users: Users, name: str) -> Json:
@@ -210,10 +201,6 @@ async def test_an_owner_that_can_be_suspended_is_for_a_job_of_a_higher_class_and
 
 
 # -- owners that scale while their pods run ----------------------------------------------------------------------------
-
-
-def uids(pods: list[Json]) -> set[str]:
-    return {pod["metadata"]["uid"] for pod in pods}
 
 
 async def test_an_elastic_job_grows_and_shrinks_while_its_first_pods_run(users: Users) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.e2e.lasting import LONG
 from tests.e2e.live import configuration, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.commands import WORKLOADS_OF_JOBS
@@ -19,7 +20,7 @@ from tests.kubernetes.nodes import kwok_node
 from tests.kubernetes.users import Users, condition
 from tests.kubernetes.users_objects import batch_job, pod
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Json = dict[str, Any]
 API, RACK = "scheduling.k8s.io/v1alpha2", "example.com/rack"
@@ -40,11 +41,6 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 async def live(gated: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubernetesLive]:
     async with live_on(gated, tmp_path_factory.mktemp("platform"), configuration()) as live:
         yield live
-
-
-@pytest.fixture
-def users(live: KubernetesLive) -> Users:
-    return Users(live)
 
 
 def pod_group(name: str, count: int, **spec: Any) -> Json:
@@ -79,13 +75,14 @@ async def test_two_gangs_that_do_not_both_fit_are_never_bound_in_part_and_say_wh
         users.create(pod_group(name, 3))
     for number in range(3):
         for name in ("one", "two"):
-            users.create(member(name, number, gpus=4, seconds=4))
+            users.create(member(name, number, gpus=4, seconds=LONG))
     await users.until(lambda: any(len(bound(users, name, 3)) == 3 for name in ("one", "two")), "one runs")
     first, second = ("one", "two") if bound(users, "one", 3) else ("two", "one")
     assert bound(users, second, 3) == []
     await users.until(lambda: is_scheduled(users, second).get("status") == "False", "the other says that it waits")
     said = is_scheduled(users, second)
     assert (said["reason"], "NoFit" in said["message"]) == ("Unschedulable", True)
+    users.finish("one", "two")
     await users.until_succeeded(*(f"{first}-{number}" for number in range(3)))
     await users.until_succeeded(*(f"{second}-{number}" for number in range(3)))
     assert is_scheduled(users, second)["status"] == "True"
@@ -93,7 +90,7 @@ async def test_two_gangs_that_do_not_both_fit_are_never_bound_in_part_and_say_wh
 
 
 async def test_a_group_with_a_topology_is_in_one_domain_of_it(users: Users) -> None:
-    users.create(pod("there", gpus=4, seconds=3))
+    users.create(pod("there", gpus=4, seconds=LONG))
     await users.until_phase("there", "Running")
     users.create(pod_group("near", 2, schedulingConstraints={"topology": [{"key": RACK}]}))
     for number in range(2):
@@ -101,6 +98,7 @@ async def test_a_group_with_a_topology_is_in_one_domain_of_it(users: Users) -> N
     await users.until(lambda: len(bound(users, "near", 2)) == 2, "both are placed")
     rack = {"gpu-0": 0, "gpu-1": 0, "gpu-2": 1, "gpu-3": 1}
     assert len({rack[node] for node in bound(users, "near", 2)}) == 1
+    users.finish("there")
     await users.until_succeeded("near-0", "near-1", "there")
     users.delete_pods("near-0", "near-1", "there")
 

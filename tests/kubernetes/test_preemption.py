@@ -6,6 +6,7 @@ import pytest
 import pytest_asyncio
 
 from tessera_schemas.config import Policy, Queue, Quota
+from tessera_schemas.shard.services import SEPARATE
 from tests.e2e.live import GPUS, configuration
 from tests.e2e.preemption_suite import (  # noqa: F401
     test_lent_quota_is_taken_back_and_every_plan_can_be_made_again,
@@ -16,7 +17,7 @@ from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.users import Users
 from tests.kubernetes.users_objects import batch_job
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -27,7 +28,7 @@ async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
     owner = Queue(name="default", parent="all", quotas=(quota,))
     queues = (Queue(name="all"), owner, Queue(name="guest", parent="all"))
     body = configuration(queues=queues, policy=Policy(preset="fair", min_runtime_seconds=0))
-    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), body) as live:
+    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), body, layout=SEPARATE) as live:
         yield live
 
 

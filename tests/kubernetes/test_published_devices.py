@@ -13,7 +13,7 @@ from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.users_objects import Json
 from tests.published_devices import DRIVER
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NODES = ("dra-0", "dra-1")
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"

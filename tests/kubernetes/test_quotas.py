@@ -1,22 +1,24 @@
 """
 Two Jobs under a ResourceQuota that has no room for both: the real Job controller makes some pods of each, so that
-neither is ever whole.
+neither is ever whole. And submitted jobs whose pods the API server refuses, for a ResourceQuota or a LimitRange.
 """
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from tessera.domain.state import State
 from tessera_schemas.config import Policy, Queue
-from tests.e2e.live import configuration
+from tests.e2e.live import configuration, job
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import live_on
 from tests.kubernetes.users import Users, condition
 from tests.kubernetes.users_objects import batch_job
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Json = dict[str, Any]
 QUOTA = {
@@ -37,6 +39,14 @@ async def users(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
         users.create(QUOTA)
         await users.until(lambda: quota(users).get("status", {}).get("used"), "the quota is counted")
         yield users
+
+
+RANGE = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "narrow"},
+    "spec": {"limits": [{"type": "Pod", "max": {"cpu": "100m"}}]},
+}
 
 
 def quota(users: Users) -> Json:
@@ -70,3 +80,36 @@ async def test_where_waiting_jobs_are_suspended_one_is_let_through_after_the_oth
         assert users.job(name)["status"].get("failed", 0) == 0
         users.delete("job", name)
     await users.until(lambda: not (users.pods("a") or users.pods("b")), "their pods are gone")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "limits", "words"),
+    [(8, None, "exceeded quota: small"), (1, RANGE, "maximum cpu usage per Pod is 100m")],
+    ids=["a quota", "a range"],
+)
+async def test_a_submitted_job_whose_pods_are_refused_is_told_why_and_starts_once_they_are_not(
+    users: Users, gpus: int, limits: Json | None, words: str
+) -> None:
+    live = users.live
+    if limits is not None:
+        users.create(limits)
+    refused = (await live.submit(job("large", gpus=gpus, seconds=0.2))).job_id
+
+    def tried(state: State) -> bool:
+        """Whether it waits after a second try, and says in the API server's words what refuses its pods."""
+        found = state.jobs.get(refused)
+        if found is None or found.attempt < 2 or found.reason is None or found.reason.code != "BindRefused":
+            return False
+        assert found.strikes == 0, "its own attempts are not spent"
+        return words in found.reason.detail
+
+    await live.until(tried, "it has been tried again, and says why in vain")
+    if limits is None:
+        patch = {"spec": {"hard": {"requests.nvidia.com/gpu": "16"}}}
+        users.kubectl("patch", "resourcequota", "small", "-n", users.namespace, "--type=merge", "-p", json.dumps(patch))
+    else:
+        users.delete("limitrange", "narrow")
+    await live.until_phase(refused, "succeeded")
+    ended = live.state.ended.get(refused)
+    assert ended is not None
+    assert ended.attempt < 20, "tries have pauses between them"

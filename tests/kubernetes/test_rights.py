@@ -15,7 +15,7 @@ import yaml
 
 from tessera_schemas.shard.services import COMPACT, LAYOUTS, SERVICES
 from tests.kubernetes.control_plane import ControlPlane
-from tests.kubernetes.deployed import NAMESPACE, deploy, let_in, may, token_of
+from tests.kubernetes.deployed import NAMESPACE, Kubectl, deploy, documents, let_in, may, rendered, token_of
 
 FLOW_HEADER = "X-Kubernetes-PF-FlowSchema-UID"
 GOLDEN = Path(__file__).with_name("rights.yaml")
@@ -23,10 +23,12 @@ PLACES = {"the tenant's namespace": "tenant-a", "another namespace": "elsewhere"
 VERBS = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 RESOURCES = (
     *("pods", "pods/binding", "pods/eviction", "pods/status", "pods/exec", "pods/attach", "pods/portforward"),
+    "pods/resize",
     *("pods/ephemeralcontainers", "pods/log", "nodes", "nodes/status", "nodes/proxy", "events", "services"),
     *("secrets", "configmaps", "serviceaccounts", "serviceaccounts/token", "namespaces", "persistentvolumeclaims"),
     *("persistentvolumes", "storage.k8s.io/storageclasses"),
     *("batch/jobs", "batch/jobs/status", "batch/cronjobs", "apps/deployments", "policy/poddisruptionbudgets"),
+    *("apps/replicasets", "apps/statefulsets", "networking.k8s.io/ingresses"),
     *(
         "jobset.x-k8s.io/jobsets",
         "jobset.x-k8s.io/jobsets/status",
@@ -40,6 +42,8 @@ RESOURCES = (
     *("resource.k8s.io/resourceclaims/binding", "resource.k8s.io/resourceclaims/driver"),
     *("resource.k8s.io/resourceclaimtemplates", "resource.k8s.io/resourceslices", "resource.k8s.io/deviceclasses"),
     *("ray.io/rayclusters", "scheduling.volcano.sh/podgroups", "kubeflow.org/pytorchjobs"),
+    *("ray.io/rayjobs", "trainer.kubeflow.org/trainjobs", "scheduler.grove.io/podgangs"),
+    *("scheduling.k8s.io/compositepodgroups", "scheduling.k8s.io/compositepodgroups/status"),
     *("resource.k8s.io/devicetaintrules", "topology.node.k8s.io/noderesourcetopologies"),
     *("rbac.authorization.k8s.io/roles", "rbac.authorization.k8s.io/clusterroles"),
     *("rbac.authorization.k8s.io/rolebindings", "rbac.authorization.k8s.io/clusterrolebindings"),
@@ -76,6 +80,21 @@ def test_a_process_of_several_services_may_do_what_these_may_and_nothing_else(de
         deploy(deployed)  # others share this cluster
 
 
+def test_ingresses_are_made_where_the_value_of_the_chart_says_so_and_nothing_else_of_them(
+    deployed: ControlPlane,
+) -> None:
+    made = documents(rendered({"tenants": ["tenant-a"], "sessionIngress.enabled": True}), "ClusterRole", "RoleBinding")
+    option = yaml.safe_dump_all(one for one in made if one["metadata"]["name"] == "tessera-session-ingress")
+    kubectl, resource = Kubectl(deployed), "networking.k8s.io/ingresses"
+    kubectl("apply", "-f", "-", stdin=option)
+    try:
+        asked = [(place, verb) for place in PLACES for verb in VERBS]
+        allowed = [(place, verb) for place, verb in asked if may(deployed, "binder", resource, verb, PLACES[place])]
+        assert allowed == [("the tenant's namespace", "create")]
+    finally:
+        kubectl("delete", "-f", "-", stdin=option)  # others share this cluster
+
+
 def rights_of(plane: ControlPlane, *accounts: str) -> dict[str, dict[str, dict[str, str]]]:
     """What each account may do, by place and resource; accounts that may do nothing are left out."""
     asked = [(one, place, r, v) for one in accounts for place in PLACES for r in RESOURCES for v in VERBS]
@@ -106,7 +125,7 @@ def test_what_binds_and_frees_does_not_wait_behind_everybodys_accounts(
     as_it = {"Authorization": f"Bearer {token_of(deployed, service)}"}
     request = urllib.request.Request(f"{deployed.url}/api/v1/nodes?limit=1", headers=as_it)
     try:
-        with urllib.request.urlopen(request, timeout=10, context=deployed.api().tls) as answer:
+        with urllib.request.urlopen(request, timeout=60, context=deployed.api().tls) as answer:
             taken_as = answer.headers[FLOW_HEADER]
     except urllib.error.HTTPError as refused:
         taken_as = refused.headers[FLOW_HEADER]

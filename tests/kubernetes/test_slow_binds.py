@@ -22,7 +22,6 @@ from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.deployed import deploy, token_of
 
 pytestmark = [
-    pytest.mark.timeout(240),
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus: `make prometheus` installs it"),
 ]
 FEW_SEATS = ("max-requests-inflight=6", "max-mutating-requests-inflight=6")

@@ -17,7 +17,7 @@ from tests.kubernetes.live import live_on
 from tests.kubernetes.users import Users, condition
 from tests.kubernetes.users_objects import batch_job, pod
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Json = dict[str, Any]
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"

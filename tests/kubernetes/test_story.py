@@ -16,7 +16,7 @@ from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.users import Users, scheduled
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 JOBS = ("test1", "test2", "test3", "test-p1")
 WHY_WAITING = ("NoFit", "WaitingForTurn", "WaitingForPreemptedWorkloads")

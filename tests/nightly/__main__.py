@@ -17,12 +17,21 @@ from pathlib import Path
 from rich.console import Console
 
 from tessera.kernel.clock import SystemClock
-from tessera_schemas.shard.services import COMPACT, LAYOUTS
+from tessera_schemas.shard.services import COMPACT, LAYOUTS, SEPARATE
 
 ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "build" / "nightly"
 SHOWN_LINES = 12
 FIRST_MAX = 1 << 28
+BUILT_AT_NIGHT = (
+    "test_composite_groups",
+    "test_keda",
+    "test_leader_worker_sets",
+    "test_mpi_jobs",
+    "test_ray_clusters",
+    "test_ray_jobs",
+    "test_train_jobs",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +82,14 @@ def parts(minutes: float, seed: int) -> list[Part]:
             ("-m", "tests.chaos", *time, "--seed", str(seed)),
             {"TEST_LAYOUT": sorted(LAYOUTS)[seed % len(LAYOUTS)]},
         ),
-        Part(
-            "layout",
-            "do platforms whose services share processes go through what others do",
-            (*pytest, "-n", "4", "tests/e2e"),
-            {"TEST_LAYOUT": COMPACT},
+        *(
+            Part(
+                layout,
+                f"do platforms of layout {layout} go through what each change tries on some of either",
+                (*pytest, "-n", "4", "tests/e2e"),
+                {"TEST_LAYOUT": layout},
+            )
+            for layout in (COMPACT, SEPARATE)
         ),
         Part("overload", "does a platform bear too much", ("-m", "tests.overload")),
         Part("bad-input", "does spoilt input do harm", ("-m", "tests.bad_input", "--seed", str(seed))),
@@ -93,12 +105,24 @@ def parts(minutes: float, seed: int) -> list[Part]:
             (*pytest, "-n0", "tests/unit/client/test_usage_parts.py"),
             {"TESSERA_SHARE_EVENTS": "1000000"},
         ),
-        Part("clients", "do libraries that call Slurm's commands work", ("-m", "tests.clients")),
+        Part("clients", "do libraries that call Slurm's commands work, and Jupyter", ("-m", "tests.clients")),
         Part("slurm", "do scripts mean what a real Slurm makes of them", (*pytest, "-rs", "-n0", "tests/beside_slurm")),
         Part(
             "oracle",
             "is what kube-scheduler places by claims placed here, and nothing illegal",
             ("-m", "tests.kubernetes.oracle", "--worlds", "300", "--first", str(seed)),
+        ),
+        Part(
+            "controllers",
+            "do controllers of others that take long to build work beside it",
+            (*pytest, "-rs", "-n0", *(f"tests/kubernetes/{name}.py" for name in BUILT_AT_NIGHT)),
+            {"TESSERA_BUILD_ALL": "1"},
+        ),
+        Part(
+            "launchers",
+            "do torchrun, DeepSpeed, JAX and Ray meet over two hosts",
+            (*pytest, "-rs", "-n0", "tests/containers/test_two_hosts.py"),
+            {"TESSERA_BUILD_ALL": "1"},
         ),
         Part("mutants", "does a test notice each broken promise", ("-m", "tests.mutants")),
     ]

@@ -23,7 +23,7 @@ from tests.e2e.live import TENANTS, Instance, Live, configuration, eventually
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.operations.steady_load import load
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROCESS = "services"
 FOLLOWERS = LAYOUTS[COMPACT]["followers"]

@@ -22,7 +22,7 @@ from tessera_schemas.shard.services import SERVICES
 from tessera_schemas.shard.streams import streams
 from tests.e2e.live import TENANTS, Live, configuration, job, until_halted
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FACTS = subjects.stream("FACTS", "main")
 

@@ -28,7 +28,7 @@ from tessera_schemas.shard.services import SERVICES
 from tests.e2e.live import EVERYTHING, Live, configuration, eventually, job, until_halted
 from tests.e2e.platform_checks import assert_all_is_well, stored_events
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LONG = 1_000.0
 STREAMS = ("SUBMIT", "CONTROL", "ORDERS", "EVENTS", "SNAP", "LEASES", "DLQ")

@@ -29,11 +29,11 @@ from tessera.kernel.ports import Message
 from tessera_local.platform import Platform
 from tessera_schemas import subjects
 from tessera_schemas.shard.services import SERVICES
-from tests.e2e.live import TENANTS, Live, append, configuration, job, until_halted
+from tests.e2e.live import SECONDS, TENANTS, Live, append, configuration, job, until_halted
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.pages import commands_of
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PAGE = "operations.md"
 DAY_SECONDS = "86400"
@@ -140,7 +140,7 @@ class Operator:
             "bash", "-euo", "pipefail", "-c", block, cwd=self.home, env=self._environment,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
-        out, _ = await asyncio.wait_for(process.communicate(), 60)
+        out, _ = await asyncio.wait_for(process.communicate(), SECONDS)
         assert process.returncode == code, f"{block}\n{out.decode()}"
         return out.decode()
 
@@ -389,7 +389,7 @@ async def follow_reconcile(operator: Operator, lost: Sequence[Submitted]) -> Non
 
 
 async def until_agreed(operator: Operator, reconcile: str) -> None:
-    for _ in range(30):
+    for _ in range(60):
         with suppress(AssertionError):
             await operator(reconcile)
             return

@@ -12,7 +12,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SECONDS = 240.0
+SECONDS = 480.0
 
 
 def program(path: Path, body: str) -> None:
@@ -35,7 +35,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     assert any("/ui" in line for line in up.stdout), "it says where the page is"
     yield tmp_path
     up.terminate()
-    assert up.wait(30) == 0
+    assert up.wait(SECONDS) == 0
 
 
 def environment() -> dict[str, str]:

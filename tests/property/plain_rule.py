@@ -1,5 +1,7 @@
 """Every scoring policy, settled on one mix, and the plain rule by which pods are placed."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from tessera.domain.devices.resources import Need, Node, RoleNeed
@@ -36,23 +38,40 @@ policies = st.sampled_from(sorted(TASTES))
 
 
 def by_the_rule(gang: tuple[RoleNeed, ...], nodes: dict[str, Node], scoring: ScoringPolicy) -> list[Placement]:
-    """Role by role: the best node by score, what is spared there, then name, until it is full, then the next best."""
+    """
+    Role by role: the best node by what its pods prefer, score, what is spared there, then name, until it is full, then
+    the next best.
+    """
     left, placed = dict(nodes), list[Placement]()
     for role in gang:
-        (bundles,) = (bundles for group in placement_groups((role,)) for bundles in group.bundle_sets)
+        asked = replace(role, need=replace(role.need, affinity_preferred=()))
+        (bundles,) = (bundles for group in placement_groups((asked,)) for bundles in group.bundle_sets)
         judged, here = policy_for(bundles.kind, scoring), None
         for _ in range(role.replicas):
             if here is None or fits(role.need, left[here]) is not None:
                 able = [node for node in left.values() if fits(role.need, node) is None]
                 if not able:
                     return placed
-                ranked = {(-judged.score(role.need, node), *spared(role.need, node), node.name) for node in able}
+                ranked = {
+                    (-gained(role.need, n), -judged.score(role.need, n), *spared(role.need, n), n.name) for n in able
+                }
                 here = min(ranked)[-1]
             device = judged.device(role.need, left[here])
             placement = placed_on(left[here], role.need, len(placed), role.name, device)
             left[here] = left[here].taking(role.need, placement, 1)
             placed.append(placement)
     return placed
+
+
+def gained(need: Need, node: Node) -> int:
+    """Sum of the weights of what the pod prefers, as far as the node has it."""
+    there = dict(node.labels)
+    holds = {"Exists": lambda key, _: key in there, "In": lambda key, values: there.get(key) in values}
+    return sum(
+        weight
+        for weight, terms in need.affinity_preferred
+        if all(holds[operator](key, values) for key, operator, values in terms)
+    )
 
 
 def spared(need: Need, node: Node) -> tuple[int, int]:

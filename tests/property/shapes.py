@@ -6,9 +6,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tessera.domain.devices.empty_nodes import empty_node
-from tessera.domain.devices.instances import layout
+from tessera.domain.devices.levels import NEAR
+from tessera.domain.devices.mig.instances import layout
 from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, SERVES
+from tessera_schemas.cluster.resource_kinds import WHOLE_NODE
 from tessera_schemas.facts import NodeSeen
 
 MODELS = ("a100", "h100")
@@ -20,6 +22,13 @@ AFFINITIES = (
     (("rack", "Exists", ()), ("zone", "NotIn", ("a",))),
     (("rack", "DoesNotExist", ()),),
 )
+
+PREFERENCES = (
+    ((20, (("rack", "In", ("r1",)),)),),
+    ((30, (("zone", "In", ("b",)),)), (20, (("rack", "In", ("r0", "r2")),))),
+    ((1, (("rack", "Exists", ()), ("zone", "In", ("a",)))), (100, (("rack", "In", ("r2",)),))),
+)
+preferences = st.sampled_from(((), (), *PREFERENCES))
 
 
 @st.composite
@@ -95,6 +104,17 @@ def zoned(draw: st.DrawFn, clusters: st.SearchStrategy[list[Node]]) -> list[Node
     return [replace(node, zones=draw(zones)) for node in draw(clusters)]
 
 
+seats = st.sampled_from(((),) * 6 + ((("/lab/web", 1),), (("/lab/one/", 1), ("/lab/web", 1))))
+"""Anti-affinity groups of a need, as its devices have them."""
+
+
+@st.composite
+def devices_of(draw: st.DrawFn, has_part: bool) -> tuple[tuple[str, int], ...]:
+    """Further devices of a pod, and at times a node to itself, which nobody with a part of a GPU has."""
+    devices = (("rdma/hca", draw(st.integers(1, 2))),) if draw(st.integers(0, 4)) == 0 else ()
+    return (*devices, (WHOLE_NODE, 1)) if not has_part and draw(st.integers(0, 5)) == 5 else devices
+
+
 @st.composite
 def needs(draw: st.DrawFn) -> Need:
     gpus = draw(st.sampled_from((0, 0, 0, 1, 2, 4)))
@@ -111,8 +131,9 @@ def needs(draw: st.DrawFn) -> Need:
         affinity=draw(st.sampled_from(AFFINITIES)) if draw(st.integers(0, 4)) == 0 else (),
         gpu_memory_bytes=draw(st.sampled_from((0, 0, 20, 60))) if gpus or gpu_milli else 0,
         mig_profile=mig_profile,
-        devices=(("rdma/hca", draw(st.integers(1, 2))),) if draw(st.integers(0, 4)) == 0 else (),
+        devices=draw(seats) + draw(devices_of(bool(gpu_milli or mig_profile))),
         gpu_parts=draw(st.sampled_from((1, 1, 2, 3))) if gpu_milli or mig_profile else 1,
+        affinity_preferred=draw(preferences),
     )
 
 
@@ -165,8 +186,9 @@ def small_needs(draw: st.DrawFn) -> Need:
         affinity=draw(st.sampled_from(AFFINITIES)) if draw(st.integers(0, 9)) == 9 else (),
         gpu_memory_bytes=60 if kind == "whole" and draw(st.integers(0, 5)) == 5 else 0,
         mig_profile=draw(st.sampled_from(PROFILES)) if kind == "cut" else "",
-        devices=(("rdma/hca", 1),) if draw(st.integers(0, 5)) == 5 else (),
+        devices=draw(seats) + ((("rdma/hca", 1),) if draw(st.integers(0, 5)) == 5 else ()),
         gpu_parts=draw(st.sampled_from((1, 1, 2, 3))) if kind in ("share", "cut") else 1,
+        affinity_preferred=draw(preferences),
     )
 
 
@@ -190,7 +212,7 @@ def beside_all(need: Need, host: RoleNeed, made: list[RoleNeed]) -> Need:
 def related_gangs(draw: st.DrawFn) -> tuple[RoleNeed, ...]:
     """Gangs whose roles say how their pods lie to each other."""
     made: list[RoleNeed] = []
-    grouped = draw(st.booleans())
+    group = draw(st.sampled_from(("", "group", NEAR)))
     levels, bound = draw(st.sampled_from((("rack",), ("zone",), ("rack", "zone")))), draw(st.booleans())
     for number in range(draw(st.integers(1, 3))):
         kind = draw(st.sampled_from(("plain", "domain", "spread", "both", "beside")))
@@ -201,7 +223,8 @@ def related_gangs(draw: st.DrawFn) -> tuple[RoleNeed, ...]:
             pods = host.replicas if host.spread else draw(st.integers(1, host.replicas))
             role = replace(role, beside=host.name, replicas=pods, need=beside_all(role.need, host, made))
         elif kind in ("domain", "both"):
-            group = "group" if grouped else ""
+            # Who goes near unasked is bound to nothing and spread over nothing.
+            bound, kind = bound and group != NEAR, kind if group != NEAR else "domain"
             role = replace(role, levels=levels, bound=bound, group=group, spread="rack" if kind == "both" else "")
         elif kind == "spread":
             role = replace(role, spread=draw(st.sampled_from(("rack", "zone"))))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tessera.binder.decide.devices import NoDevice, at_bind
 from tessera.binder.decide.devices import given as devices_given
-from tessera.domain.devices.instances import geometry_of, layout
-from tessera.domain.devices.resources import Need, Node, RoleNeed
+from tessera.domain.devices.mig.instances import geometry_of, layout
+from tessera.domain.devices.resources import Need, Node, RoleNeed, is_seat
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera_local.cluster.machines.capacity import NodeUse, request_of
 from tessera_schemas.cluster.devices import SERVES
@@ -35,7 +35,7 @@ def asked(need: Need) -> Resources:
         gpu_milli=need.gpu_milli,
         mig_profile=need.mig_profile,
         gpu_parts=need.gpu_parts,
-        devices=dict(need.devices),
+        devices={name: count for name, count in need.devices if not is_seat(name)},
     )
 
 

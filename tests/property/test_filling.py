@@ -10,13 +10,14 @@ from tessera.engine.placement.fits import fits, placed_on
 from tessera.engine.placement.gangs import place_gang
 from tessera_schemas.reasons import Reason
 from tessera_schemas.work.placement import Placement
-from tests.property.plain_rule import spared
+from tests.property.plain_rule import gained, spared
 from tests.property.shapes import clusters, gangs, roomy_clusters, small_gangs
 
 
 def best_node(need: Need, nodes: Iterable[Node]) -> Node | None:
     able = [node for node in nodes if fits(need, node) is None]
-    return min(able, key=lambda n: (sum(n.gpu_free), n.cpu_free, n.memory_free, *spared(need, n), n.name), default=None)
+    full = {n.name: (sum(n.gpu_free), n.cpu_free, n.memory_free) for n in able}
+    return min(able, key=lambda n: (-gained(need, n), *full[n.name], *spared(need, n), n.name), default=None)
 
 
 def by_the_rule(gang: tuple[RoleNeed, ...], nodes: dict[str, Node]) -> list[Placement]:

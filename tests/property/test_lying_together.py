@@ -148,24 +148,27 @@ def ways(count: int, values: list[str]) -> Iterator[dict[str, int]]:
 
 
 @settings(max_examples=200)
-@given(ROLES, used(), LEVELS)
-def test_pods_are_spread_evenly_exactly_when_they_can_be(role: RoleNeed, there: list[Node], label: str) -> None:
+@given(ROLES, used(), LEVELS, st.sampled_from((1, 1, 2, 3)))
+def test_pods_are_spread_evenly_exactly_when_they_can_be(
+    role: RoleNeed, there: list[Node], label: str, skew: int
+) -> None:
     room = {
         value: sum(taken_one_by_one(role.need, node) for node in members)
         for value, members in domains(there, label).items()
         if any(never_fits(role.need, n) is None and count_bundles(kind_of((role.need,)), emptied(n)) for n in members)
     }
-    verdict = place_gang((replace(role, spread=label),), by_name(there))
+    verdict = place_gang((replace(role, spread=label, max_skew=skew),), by_name(there))
     even = [
-        way
+        (skewed, way)
         for way in (ways(role.replicas, sorted(room)) if room else ())
-        if max(way.values()) - min(way.values()) <= 1 and all(way[value] <= room[value] for value in room)
+        if all(way[value] <= room[value] for value in room)
+        and (skewed := max(way.values()) - min(way.values())) <= skew
     ]
     if isinstance(verdict, Reason):
         assert not even
         return
-    found = where(verdict, there, label)
-    assert {value: found.get(value, 0) for value in room} in even
+    found, least = where(verdict, there, label), min(skewed for skewed, _ in even)
+    assert (least, {value: found.get(value, 0) for value in room}) in even
     assert found.total() == role.replicas
 
 

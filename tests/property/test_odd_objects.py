@@ -89,7 +89,13 @@ def a_pod() -> Json:
             "activeDeadlineSeconds": 60,
             "tolerations": [{"key": "a", "operator": "Exists"}],
             "nodeSelector": {"a": "b"},
-            "affinity": {"nodeAffinity": {}},
+            "affinity": {
+                "nodeAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}
+                    ]
+                }
+            },
             "overhead": {"cpu": "1m"},
             "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
             "containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tessera.engine.explain.explanation import explain
@@ -71,7 +71,7 @@ def changed(kind: str, text: str, asked: dict[str, Any]) -> dict[str, Any] | Non
     return None
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(shards(), shapes(), st.sampled_from(("research", "other")), st.booleans(), st.data())
 def test_a_change_that_is_offered_starts_the_job_at_once(
     rounds: Rounds, asked: dict[str, Any], queue: str, held: bool, data: st.DataObject

@@ -10,6 +10,7 @@ from tessera.engine.placement.fits import never_fits
 from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.placement.inadmissible import inadmissible
 from tessera_schemas.cluster.mig import GEOMETRIES
+from tessera_schemas.cluster.resource_kinds import WHOLE_NODE
 from tessera_schemas.reasons import Reason
 from tessera_schemas.work.placement import Placement
 from tests.property.shapes import clusters, gangs, related_gangs, roomy_clusters, small_gangs
@@ -19,6 +20,7 @@ def used_by(placements: list[tuple[Placement, RoleNeed]], node: Node) -> Node:
     """The node after these pods, counted here by hand and not by the code under test."""
     gpu, cut = list(node.gpu_free), [list(taken) for taken in node.mig_taken]
     here = [(placement, role.need) for placement, role in placements if placement.node == node.name]
+    seats = sorted({name for _, need in here for name, _ in need.devices if name.startswith("/")})
     for placement, _ in here:
         starts = placement.mig_starts or (placement.mig or (0,))[:1] * len(placement.devices)
         for device, start in zip(placement.devices, starts, strict=True):
@@ -26,14 +28,17 @@ def used_by(placements: list[tuple[Placement, RoleNeed]], node: Node) -> Node:
             for at in range(start, start + placement.mig[1]) if placement.mig else ():
                 cut[device][at] += 1
     fields = {name: getattr(node, name) for name in Node.__dataclass_fields__}
+    alone = any(name == WHOLE_NODE for _, need in here for name, _ in need.devices)
+    assert len(here) == 1 or not alone
     left = {
         "cpu_free": node.cpu_free - sum(need.cpu_milli for _, need in here),
         "memory_free": node.memory_free - sum(need.memory_bytes for _, need in here),
-        "pods_free": node.pods_free - len(here),
+        "pods_free": 0 if alone else node.pods_free - len(here),
         "gpu_free": tuple(gpu),
         "mig_taken": tuple(tuple(taken) for taken in cut),
         "devices_free": tuple(
-            (name, free - sum(dict(need.devices).get(name, 0) for _, need in here)) for name, free in node.devices_free
+            (name, free - sum(dict(need.devices).get(name, 0) for _, need in here))
+            for name, free in (*((name, 1) for name in seats), *node.devices_free)
         ),
     }
     return Node(**{**fields, **left})
@@ -64,8 +69,8 @@ def test_no_sequence_of_placements_uses_more_than_there_is(
         assert max((held for taken in left.mig_taken for held in taken), default=0) <= 1
         if left.pods_free < node.pods_free:
             assert min(left.cpu_free, left.memory_free, left.pods_free) >= 0
-        for (_, free), (_, before) in zip(left.devices_free, node.devices_free, strict=True):
-            assert free >= min(0, before)
+        before = dict(node.devices_free)
+        assert all(free >= min(0, before.get(name, 0)) for name, free in left.devices_free)
         assert room.nodes[node.name] == left
 
 

@@ -5,6 +5,7 @@ Every process of such a run carries the run's job id in its environment: so what
 """
 
 import os
+import platform
 import secrets
 import shutil
 import signal
@@ -16,15 +17,35 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from tessera_local.free_port import free_port
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_SECONDS = 60.0
+INTEL_MPI = ROOT / "build" / "intel-mpi"
+"""Where `make mpi` puts it."""
+PATIENCE_SECONDS = 240.0
 """For anything to come to pass; nothing is expected to be fast here."""
 
 
 def go() -> bool:
     return shutil.which("go") is not None
+
+
+def mpi_program(kind: str, name: str) -> str:
+    """`mpicc` or `mpirun` of OpenMPI, MPICH or Intel MPI."""
+    return str(INTEL_MPI / "bin" / name) if kind == "intel" else f"{name}.{kind}"
+
+
+def compile_with_mpi(kind: str, source: Path, program: Path) -> None:
+    """By the compiler of a kind of MPI; where a machine has none, the test is skipped, but in CI (Intel's: amd64)."""
+    compiler, starter = (mpi_program(kind, name) for name in ("mpicc", "mpirun"))
+    if missing := [name for name in (compiler, starter) if shutil.which(name) is None]:
+        why = f"no {' and '.join(missing)} here: `make mpi` installs them"
+        assert not os.environ.get("CI") or (kind == "intel" and platform.machine() != "x86_64"), why
+        pytest.skip(why)
+    environment = {**os.environ, "I_MPI_ROOT": str(INTEL_MPI)}  # where Intel's compiler looks
+    subprocess.run([compiler, source, "-o", program], check=True, env=environment)
 
 
 def build(folder: Path) -> Path:

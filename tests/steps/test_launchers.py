@@ -1,7 +1,8 @@
 """
 The jobs of docs/launchers.md do what the page says of them, with the real launcher where this machine has it.
 
-Debian's packages openmpi-bin with libopenmpi-dev, mpich with libmpich-dev, pdsh: skipped without.
+`make mpi` installs OpenMPI, MPICH and Intel MPI, without which their tests are skipped, but in CI. That of an image
+with pdsh is skipped without it.
 """
 
 import json
@@ -15,7 +16,7 @@ import pytest
 
 from tessera.binder.decide.pods import pod_of
 from tests.steps.launched import launched_pods, shown, shown_job
-from tests.steps.pods import PATIENCE_SECONDS, pods_of_a_run
+from tests.steps.pods import PATIENCE_SECONDS, compile_with_mpi, mpi_program, pods_of_a_run
 from tests.unit.binder.binder_builders import job, node
 from tests.unit.binder.binder_builders import run as run_of
 
@@ -40,12 +41,12 @@ def image_with(folder: Path, **programs: str) -> dict[str, str]:
     return {"PATH": f"{folder}/image:{os.environ['PATH']}"}
 
 
-@pytest.mark.parametrize("kind", ["openmpi", "mpich"])
+@pytest.mark.parametrize("kind", ["openmpi", "mpich", "intel"])
 def test_mpirun_finds_the_pods_their_slots_and_the_way_there(program: Path, tmp_path: Path, kind: str):
-    if shutil.which(f"mpicc.{kind}") is None or shutil.which(f"mpirun.{kind}") is None:
-        pytest.skip(f"no {kind} with its compiler here")
-    image = image_with(tmp_path, mpirun=f'exec mpirun.{kind} "$@"', ssh="echo an ssh of the image >&2; exit 255")
-    subprocess.run([f"mpicc.{kind}", Path(__file__).with_name("allreduce.c"), "-o", tmp_path / "allreduce"], check=True)
+    image = image_with(
+        tmp_path, mpirun=f'exec {mpi_program(kind, "mpirun")} "$@"', ssh="echo an ssh of the image >&2; exit 255"
+    )
+    compile_with_mpi(kind, Path(__file__).with_name("allreduce.c"), tmp_path / "allreduce")
     (tmp_path / "train").write_text(f"#!/bin/sh\n{ANCESTORS}\nexec ./allreduce\n")
     (tmp_path / "train").chmod(0o755)
     with launched_pods(program, tmp_path, shown_job("mpi"), image | ALONE) as run:
@@ -56,18 +57,16 @@ def test_mpirun_finds_the_pods_their_slots_and_the_way_there(program: Path, tmp_
     assert [ancestors.count(str(pod.pid)) for pod in run.pods] == [4, 4]
 
 
-@pytest.mark.parametrize("kind", ["openmpi", "mpich"])
+@pytest.mark.parametrize("kind", ["openmpi", "mpich", "intel"])
 def test_in_a_script_of_slurm_mpirun_starts_its_tasks_by_srun_beside_the_lists(
     program: Path, tmp_path: Path, kind: str
 ):
-    if shutil.which(f"mpicc.{kind}") is None or shutil.which(f"mpirun.{kind}") is None:
-        pytest.skip(f"no {kind} with its compiler here")
-    subprocess.run([f"mpicc.{kind}", Path(__file__).with_name("allreduce.c"), "-o", tmp_path / "train"], check=True)
+    compile_with_mpi(kind, Path(__file__).with_name("allreduce.c"), tmp_path / "train")
     variables = {"SLURM_JOB_ID": "5", "SLURM_JOBID": "5", "SLURM_NTASKS": "8", "SLURM_TASKS_PER_NODE": "4(x2)"}
     variables |= {"SLURM_NNODES": "2", "SLURM_JOB_NUM_NODES": "2"}
     variables |= dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST"), "127.88.0.[0-1]")
     installed = listed(program, tmp_path, 2, **variables)
-    script = f"mpirun.{kind} -np 8 ./train && srun -n1 bash -c 'echo step $SLURM_STEP_ID'"
+    script = f"{mpi_program(kind, 'mpirun')} -np 8 ./train && srun -n1 bash -c 'echo step $SLURM_STEP_ID'"
     with pods_of_a_run(installed, tmp_path, 2, script, variables | ALONE) as run:
         code, out, err = run.ended()
     assert code == 0, err

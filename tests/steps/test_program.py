@@ -7,7 +7,7 @@ from tests.steps.pods import ROOT
 
 
 def test_the_tests_in_go_pass(program: Path):
-    command = ["go", "test", "-count=1", "-timeout=300s", "./..."]
+    command = ["go", "test", "-count=1", "-timeout=600s", "./..."]
     done = subprocess.run(command, cwd=ROOT / "services/tessera_steps", capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 

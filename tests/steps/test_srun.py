@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.steps.pods import resident_kibibytes, wait_for
+from tests.steps.pods import PATIENCE_SECONDS, resident_kibibytes, wait_for
 
 LINE = (
     """echo "$SLURM_STEP_ID n$SLURM_NODEID l$SLURM_LOCALID p$SLURM_PROCID of $SLURM_NTASKS on $SLURM_NNODES: $WHERE" """
@@ -160,7 +160,7 @@ def test_a_pod_that_is_killed_in_the_middle_ends_the_step_by_name(pods):
     with pods(2, script) as run:
         wait_for(lambda: run.path("up0").exists() and run.path("up1").exists(), "two tasks")
         run.pods[1].kill()
-        out, err = run.pods[0].communicate(timeout=90)
+        out, err = run.pods[0].communicate(timeout=PATIENCE_SECONDS)
     assert out.decode().strip() != "0"
     assert b"pod 127.88.0.1 is gone in the middle of step" in err
     assert b"not told that the run ends: 127.88.0.1" in err
@@ -170,7 +170,7 @@ def test_pods_whose_first_one_is_lost_end_and_say_why(pods, capfd):
     with pods(2, "touch up; srun -n2 true; touch ran; sleep 1000") as run:
         wait_for(lambda: run.path("ran").exists(), "a step over both pods")
         run.pods[0].kill()
-        assert run.pods[1].wait(90) == 1
+        assert run.pods[1].wait(PATIENCE_SECONDS) == 1
     assert "pod 1 has not reached the first pod, 127.88.0.0, for 30 s" in capfd.readouterr().err
 
 
@@ -311,7 +311,7 @@ def test_sixty_four_pods_are_started_by_one_srun(pods):
 
 def test_srun_is_a_program_that_others_call_and_tasks_too(pods):
     script = """
-timeout 50 srun -n2 echo a
+timeout 240 srun -n2 echo a
 echo b | xargs srun -n1 echo
 python3 -c 'import subprocess; subprocess.run(["srun", "-n1", "echo", "c"])'
 srun -N1 -n1 -w 127.88.0.1 bash -c 'srun --overlap -N2 -n2 bash -c "echo d \\$WHERE \\$TESSERA_RANK"' | sort

@@ -5,7 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.steps.pods import PATIENCE_SECONDS
+from tests.steps.pods import PATIENCE_SECONDS, wait_for
 
 
 def test_a_command_runs_in_the_pod_by_name(pods, program: Path, tmp_path: Path):
@@ -53,6 +53,7 @@ exit 1
     with pods(1, script, {"TESSERA_WORLD_SIZE": "2"}) as run:
         for name in ("ssh", "pdsh"):
             assert run.pods[0].stderr.readline() == f"{name}: not reached yet: 127.88.0.1\n".encode()
+            wait_for(run.path(f"{name}.pid").exists, f"the number of {name}")
             os.kill(int(run.path(f"{name}.pid").read_text()), signal.SIGINT)
         out, _ = run.pods[0].communicate(timeout=PATIENCE_SECONDS)
         assert not run.path("begun").exists()

@@ -120,7 +120,8 @@ sbatch next.sh; echo $?; sacct -j 17; sinfo; salloc
 
 
 def test_the_own_job_is_shown_from_what_its_pod_knows(pods, log):
-    ends = {"SLURM_JOB_START_TIME": str(int(time.time()) - 90), "SLURM_JOB_END_TIME": str(int(time.time()) + 3510)}
+    now = int(time.time())
+    ends = {"SLURM_JOB_START_TIME": str(now - 90), "SLURM_JOB_END_TIME": str(now + 3510)}
     script = """
 squeue; squeue -h -j $SLURM_JOB_ID -o "%i %T %D %R %l"; squeue -hj17 -o %T; squeue --me -h -t PD
 scontrol show job $SLURM_JOB_ID; scontrol -o show job=17

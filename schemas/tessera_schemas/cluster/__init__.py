@@ -1,1 +1,1 @@
-"""What Kubernetes and the devices of a cluster call by name."""
+"""Names that Kubernetes and the devices of a cluster give to things."""

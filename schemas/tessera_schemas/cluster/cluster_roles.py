@@ -68,14 +68,17 @@ OWNER_READER = ClusterRole(
         Rule(("",), ("persistentvolumeclaims", "persistentvolumes"), ("get",)),
         Rule(("storage.k8s.io",), ("storageclasses",), ("get",)),
         Rule(("jobset.x-k8s.io",), ("jobsets",), READ_VERBS),
-        Rule(("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.k8s.io"), ("podgroups",), ("get",)),
-        Rule(("ray.io",), ("rayclusters",), READ_VERBS),
-        Rule(("ray.io",), ("rayjobs",), ("get",)),
+        Rule(("scheduling.x-k8s.io", "scheduling.volcano.sh"), ("podgroups",), ("get",)),
+        Rule(("scheduling.k8s.io",), ("podgroups", "compositepodgroups"), ("get", "list")),
+        Rule(("scheduler.grove.io",), ("podgangs",), ("get",)),
+        Rule(("ray.io",), ("rayclusters", "rayjobs"), READ_VERBS),
         Rule(("batch.volcano.sh",), ("jobs",), ("get",)),
         Rule(("leaderworkerset.x-k8s.io",), ("leaderworkersets",), ("get",)),
+        Rule(("apps",), ("replicasets", "statefulsets"), ("get",)),
         Rule(("policy",), ("poddisruptionbudgets",), ("list",)),
         Rule(("scheduling.k8s.io",), ("priorityclasses",), ("list",)),
         Rule(("kubeflow.org",), _TRAINING_JOBS, READ_VERBS),
+        Rule(("trainer.kubeflow.org",), ("trainjobs",), READ_VERBS),
     ),
 )
 CLAIM_READER = ClusterRole(
@@ -107,7 +110,7 @@ BINDER = ClusterRole(
     (
         Rule(("",), ("pods",), ("create", "delete", "patch")),
         Rule(("",), ("pods/binding", "pods/eviction"), ("create",)),
-        Rule(("",), ("pods/status",), ("patch",)),
+        Rule(("",), ("pods/status", "pods/resize"), ("patch",)),
         Rule(("",), ("events",), ("create", "list")),
         Rule(("",), ("services",), ("create", "delete", "get")),
         Rule(("",), ("persistentvolumeclaims",), ("patch",)),
@@ -115,9 +118,10 @@ BINDER = ClusterRole(
         Rule(("resource.k8s.io",), ("resourceclaims/status",), ("patch",)),
         Rule(("batch",), ("jobs",), ("patch",)),
         Rule(("jobset.x-k8s.io",), ("jobsets",), ("patch",)),
-        Rule(("ray.io",), ("rayclusters",), ("patch",)),
+        Rule(("ray.io",), ("rayclusters", "rayjobs"), ("patch",)),
         Rule(("kubeflow.org",), _TRAINING_JOBS, ("patch",)),
-        Rule(("scheduling.k8s.io",), ("podgroups/status",), ("patch",)),
+        Rule(("trainer.kubeflow.org",), ("trainjobs",), ("patch",)),
+        Rule(("scheduling.k8s.io",), ("podgroups/status", "compositepodgroups/status"), ("patch",)),
         Rule(("batch",), ("jobs/status",), ("patch",)),
         Rule(("jobset.x-k8s.io",), ("jobsets/status",), ("patch",)),
         Rule(("ray.io",), ("rayclusters/status",), ("patch",)),
@@ -127,4 +131,9 @@ STEPS_KEYS = ClusterRole(
     "tessera-steps-keys",
     "Keys of runs with `launcher: steps`: made, never read. Each goes with the Service of its run, which owns it.",
     (Rule(("",), ("secrets",), ("create",)),),
+)
+SESSION_INGRESS = ClusterRole(
+    "tessera-session-ingress",
+    "Ingresses of sessions: made, never read or changed. Each goes with the Service of its run, which owns it.",
+    (Rule(("networking.k8s.io",), ("ingresses",), ("create",)),),
 )

@@ -56,6 +56,14 @@ ShareSize = Annotated[
     Field(ge=0, lt=1000, description="Thousandths of a GPU that every share there is; 0: shares are of any size"),
 ]
 
+EVERY_TENANT = "*"
+"""In a node's words about data sets: every tenant's of that name."""
+ToldDataset = Annotated[str, StringConstraints(max_length=127, pattern=r"^(\*|[a-z0-9-]+)/[a-z0-9-]+$")]
+ToldDatasets = Annotated[
+    tuple[ToldDataset, ...],
+    Field(max_length=256, description="Data sets that the node says it has, each `TENANT/NAME`; `*`: of every tenant"),
+]
+
 STEERING = frozenset(
     {
         "AMD_VISIBLE_DEVICES",

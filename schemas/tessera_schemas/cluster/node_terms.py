@@ -1,4 +1,4 @@
-"""Terms by which a job says which nodes its pods may go to, and how near to each other."""
+"""Terms by which a job says which nodes its pods may go to, and how near to each other and to their data."""
 
 import re
 from collections.abc import Sequence
@@ -7,10 +7,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from tessera_schemas.base import Name, Strict
+from tessera_schemas.base import Count, Name, NodeName, Positive, Strict
 from tessera_schemas.work.pod_template import LabelKey
 
 LEVELS_MAX = 4
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+PREFERRED_MAX = 32
 
 LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$")]
 
@@ -71,6 +73,61 @@ class AffinityTerm(Strict):
         return self
 
 
+class PreferredTerm(Strict):
+    """A preference for nodes on which all terms hold; it keeps no pod off any node."""
+
+    weight: Annotated[int, Field(ge=1, le=100, strict=True, description="What such a node gains; higher is preferred")]
+    terms: Annotated[
+        tuple[AffinityTerm, ...], Field(min_length=1, max_length=32, description="Conditions, all of which must hold")
+    ]
+
+
+class AntiAffinity(Strict):
+    """
+    At most one pod of the group on a node: pods of one group stand on different nodes, whatever jobs they are of.
+
+    Pods that are not of the group are not looked at.
+    """
+
+    group: Annotated[
+        Name | None,
+        Field(description="Name that jobs of the tenant give in common; null: pods of this job, or of its array"),
+    ] = None
+
+
+class PodTerm(Strict):
+    """Pods with all of these labels, of other jobs of the tenant, and the domain in which they count."""
+
+    labels: Annotated[
+        dict[LabelKey, LabelValue], Field(min_length=1, max_length=16, description="Labels that such a pod has")
+    ]
+    topology: Annotated[LabelKey, Field(description="Node label, or level, whose values are the domains")] = (
+        HOSTNAME_LABEL
+    )
+    weight: Annotated[
+        Annotated[int, Field(ge=1, le=100, strict=True)] | None,
+        Field(description="Preference of that weight, as in `affinity_preferred`; null: a condition"),
+    ] = None
+
+
+class Neighbours(Strict):
+    """
+    Pods of other jobs that a role's pods stay away from or go near to, and the labels by which others find them.
+
+    A condition to stay away holds both ways: later pods with those labels stay out of its pods' domains.
+    """
+
+    labels: Annotated[
+        dict[LabelKey, LabelValue], Field(max_length=32, description="Labels of the pods, for terms of other jobs")
+    ] = Field(default_factory=dict)
+    apart_from: Annotated[
+        tuple[PodTerm, ...], Field(max_length=16, description="Pods whose domains its pods stay out of")
+    ] = ()
+    near: Annotated[
+        tuple[PodTerm, ...], Field(max_length=16, description="Pods of which one is in the domain of each of its pods")
+    ] = ()
+
+
 class RoleReach(Strict):
     """The nodes that the pods of a role may go to, as their volumes have it: those on which all terms hold."""
 
@@ -123,4 +180,31 @@ class Topology(Strict):
     def _levels(self) -> Self:
         if len({self.level, *self.wider}) != 1 + len(self.wider):
             raise ValueError("wider: a level is there twice")
+        return self
+
+
+class DatasetHint(Strict):
+    """A data set that every pod of the job reads; its pods go to nodes that have it where that costs less."""
+
+    name: Annotated[Name, Field(description="Name of the dataset, within the tenant")]
+    size_bytes: Annotated[Positive, Field(description="Size of the dataset in bytes")]
+
+
+class ToldPlaces(Strict):
+    """Nodes that have a data set, and nodes that have it no more, as its tenant says; nothing is said of others."""
+
+    size_bytes: Annotated[Count, Field(description="Size of the data set in bytes; required with `nodes`")] = 0
+    nodes: Annotated[tuple[NodeName, ...], Field(max_length=256, description="Nodes that have the data set")] = ()
+    gone: Annotated[
+        tuple[NodeName, ...], Field(max_length=256, description="Nodes that do not have the data set any more")
+    ] = ()
+
+    @model_validator(mode="after")
+    def _something_is_said(self) -> Self:
+        if not self.nodes and not self.gone:
+            raise ValueError("nodes: name a node that has the data set, or in gone one that has it no more")
+        if self.nodes and not self.size_bytes:
+            raise ValueError("size_bytes: nodes keep so many bytes of data sets at most")
+        if both := sorted({*self.nodes} & {*self.gone}):
+            raise ValueError(f"gone: {both[0]} is also in nodes")
         return self

@@ -1,15 +1,19 @@
-"""Node pools of the configuration: who hands out their GPUs, and how NVIDIA's mig-manager may cut these anew."""
+"""
+Node pools of the configuration: who hands out their GPUs, how NVIDIA's mig-manager may cut these anew, and what their
+caches keep.
+"""
 
 from collections import Counter
 from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from tessera_schemas.base import Name, Positive, Strict, later
+from tessera_schemas.base import Count, Name, Positive, Strict, later
 from tessera_schemas.cluster.device_vendors import ResourceName
 from tessera_schemas.cluster.devices import DeviceProfile
 from tessera_schemas.cluster.mig import GEOMETRIES, Geometry
 from tessera_schemas.job import Toleration
+from tessera_schemas.work.tenant_shares import YEAR_SECONDS
 
 ConfigName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
 """A value of the label `nvidia.com/mig.config`."""
@@ -94,3 +98,27 @@ class Pool(Strict):
         if self.mig_changes is not None and self.device_profile != "mig":
             raise ValueError("mig_changes: needs device_profile: mig")
         return self
+
+
+class DataCaches(Strict):
+    """Caches of the nodes for data sets: how much they hold, for how long, and what it takes to read them anew."""
+
+    node_bytes: Annotated[Positive, Field(description="Bytes of data sets that a node keeps")] = 2_000_000_000_000
+    kept_seconds: Annotated[
+        Positive, Field(le=YEAR_SECONDS, description="Seconds after its last use for which a node keeps a data set")
+    ] = 604_800
+    read_bytes_per_second: Annotated[
+        Count, Field(description="Bytes that a node reads in a second; 0: no node is chosen by its data sets")
+    ] = 1_000_000_000
+    wait_percent: Annotated[
+        Count,
+        Field(
+            le=1000,
+            description="Wait of a job for a full node that has its data sets while others are free, in percent of the "
+            "time that reading them anew takes; 0: none",
+        ),
+    ] = 50
+    level: Annotated[
+        Name | None,
+        Field(description="Topology level within which nodes read from each other's caches; null: only from their own"),
+    ] = None

@@ -74,6 +74,9 @@ def requests(asked: CountedResources) -> dict[str, str]:
     return {kind.resource: kind.written(amount) for kind, amount in amounts if amount}
 
 
+WHOLE_NODE = "whole_node"
+"""Of which each node has one, free while nothing of ours is on it: a pod that has it has the node to itself."""
+
 CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Before the name of a DeviceClass: the counted resource that each class answers, whatever else it says."""
 

@@ -61,6 +61,10 @@ OWNER_ENDS_FROM = 6
 """The format from which on an adopted job ends as its owner does, and keeps how its last run ended until the next."""
 BUDGETS_FROM = 6
 """The format from which on adopted work whose disruption budget lets none of its pods go does not borrow."""
+MINIMUMS_FROM = 6
+"""The format from which on adopted replicas name their service, of which plans leave a guaranteed minimum."""
+LENDING_HOURS_FROM = 6
+"""The format from which on a configuration says by hour which part of a quota may be lent."""
 SCRIPT_WORDS_FROM = 6
 """The format from which on a run ends as its own script asks, and its end tells its steps."""
 STARTS_TELL_ALL_FROM = 6
@@ -79,6 +83,16 @@ PUBLISHED_DEVICES_FROM = 6
 """The format from which on nodes offer devices that drivers publish, which jobs claim."""
 NUMA_ZONES_FROM = 6
 """The format from which on nodes have the NUMA zones within one of which their kubelets keep each pod."""
+TOLD_DATA_FROM = 6
+"""The format from which on nodes say which data sets they have."""
+SESSION_WARNINGS_FROM = 6
+"""The format from which on runs know that their session's pod has warned its user."""
+PROGRESS_FROM = 6
+"""The format from which on runs stall that report no progress, and jobs have a ladder of restarts."""
+LATE_PODS_FROM = 6
+"""The format from which on a run holds room for pods of its gang that come once the others run."""
+FENCING_FROM = 6
+"""The format from which on a webhook may be asked to turn nodes off that do not answer."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

@@ -20,6 +20,7 @@ from tessera_schemas.cluster.cluster_roles import (
     OWNER_READER,
     POD_READER,
     READ_VERBS,
+    SESSION_INGRESS,
     STEPS_KEYS,
     ClusterRole,
     Right,
@@ -191,7 +192,7 @@ SPECS = (
         writes={"FACTS": "", "SUBMIT": f"submit.{{shard}}.*.{KUBERNETES}"},
         cluster_roles=(NODE_READER, POD_READER, OWNER_READER, DEVICE_READER, CLAIM_BINDER),
         tenant_role=BINDER,
-        tenant_options={"steps": STEPS_KEYS},
+        tenant_options={"steps": STEPS_KEYS, "sessionIngress": SESSION_INGRESS},
     ),
     ServiceSpec(
         name="projection",

@@ -23,10 +23,16 @@ from tessera_schemas.commands import (
     MoveJob,
     ReleaseJob,
     ReportCheckpoint,
+    ReportHealth,
     RequeueJob,
+    ResizePods,
+    RollService,
+    ScaleService,
     SetPriority,
+    ShiftRoles,
     SubmitJob,
     SubmitTemplate,
+    TellDataset,
     UpdateJob,
 )
 from tessera_schemas.reasons import Code, PublicReason, Reason
@@ -47,23 +53,30 @@ CONTROL: dict[str, type[Strict]] = {
     "move_job": MoveJob,
     "update_job": UpdateJob,
     "requeue_job": RequeueJob,
+    "scale_service": ScaleService,
+    "roll_service": RollService,
+    "shift_roles": ShiftRoles,
+    "resize_pods": ResizePods,
 }
 TENANT_KINDS: dict[str, type[Strict]] = {
     "submit_job": SubmitJob,
     "submit_template": SubmitTemplate,
     "report_checkpoint": ReportCheckpoint,
+    "tell_dataset": TellDataset,
     **CONTROL,
 }
 CLUSTER_KINDS: dict[str, type[Strict]] = {"adopt_job": AdoptJob, "cancel_job": CancelJob}
 OPERATOR_KINDS: dict[str, type[Strict]] = {
     "apply_config": ApplyConfig,
     "drain_node": DrainNode,
+    "report_health": ReportHealth,
     "grant_budget": GrantBudget,
     **CONTROL,
 }
 NOT_FOR_TENANTS: Mapping[str, str] = {
     "apply_config": "the configuration is an operator's to change",
     "drain_node": "nodes are an operator's to drain",
+    "report_health": "the health of nodes is told by operators and their agents",
     "grant_budget": "budgets are an operator's to raise",
     "adopt_job": "only what the binder finds in Kubernetes is adopted; submit_job submits",
 }
@@ -71,6 +84,7 @@ NOT_FOR_OPERATORS: Mapping[str, str] = {
     "submit_job": "a job is submitted as its tenant",
     "submit_template": "a job is submitted as its tenant",
     "report_checkpoint": "the job's own tenant knows what its program saved",
+    "tell_dataset": "the tenant of a data set says where it is",
 }
 NOT_FOR_CLUSTERS: Mapping[str, str] = {"submit_job": "what was found in Kubernetes is adopted, with its owner"}
 

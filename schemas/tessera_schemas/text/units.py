@@ -22,6 +22,11 @@ def format_milli(value: int) -> str:
     return sign + (f"{whole}.{rest:03}".rstrip("0") if rest else str(whole))
 
 
+def format_size(cpu_milli: int, memory_bytes: int) -> str:
+    """Size of a pod as sentences say it: `1.5 CPU and 16Gi`."""
+    return f"{format_milli(cpu_milli)} CPU and {format_memory(memory_bytes)}"
+
+
 def format_part(percent: int) -> str:
     """A part of a whole as configuration files say it: `all`, `50%`."""
     return "all" if percent == 100 else f"{percent}%"

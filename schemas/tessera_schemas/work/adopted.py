@@ -9,6 +9,27 @@ from tessera_schemas.job import REPLICAS_MAX
 
 PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1
 FAILED_ON_MAX = 16
+OwnerKind = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
+
+
+class Service(Strict):
+    """
+    The scalable object whose replica a job is, by its own name and UID, and how many of its replicas no plan stops.
+
+    A replica is a pod or a gang, and a job of its own. Of several numbers that live replicas of one service were given
+    the highest counts.
+    """
+
+    kind: OwnerKind
+    name: Annotated[str, StringConstraints(min_length=1, max_length=253)]
+    uid: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    min_replicas: Annotated[
+        int, Field(ge=0, le=REPLICAS_MAX, strict=True, description="Replicas that keep running; 0: no such number")
+    ]
+
+    def __str__(self) -> str:
+        """Name for people: `Deployment/chat`."""
+        return f"{self.kind}/{self.name}"
 
 
 class Adopted(Strict):
@@ -23,7 +44,7 @@ class Adopted(Strict):
     """
 
     api_version: Annotated[str, StringConstraints(max_length=200)] = ""
-    owner_kind: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
+    owner_kind: OwnerKind
     owner_name: Annotated[str, StringConstraints(min_length=1, max_length=253)]
     owner_uid: Annotated[str, StringConstraints(max_length=64)] = ""
     group: Annotated[str, StringConstraints(max_length=600, pattern=r"^[\x21-\x7e]*$")] = ""
@@ -41,8 +62,27 @@ class Adopted(Strict):
     budget: Annotated[
         str, Field(max_length=600, description="Disruption budget that lets none of its pods go; empty: some may go")
     ] = later("")
+    service: Annotated[
+        Service | None, Field(description="Service with a guaranteed minimum whose replica the job is; null: of none")
+    ] = later(None)
+    late_pods: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=REPLICAS_MAX,
+            strict=True,
+            description="Pods that its owner makes once the others run, the last in rank order; their room is held",
+        ),
+    ] = later(0)
 
     @property
     def owner(self) -> str:
         """Owner's name for people: `Job/train`."""
         return f"{self.owner_kind}/{self.owner_name}"
+
+    def news_of(self, budget: str, service: Service | None) -> tuple[str | None, Service | None]:
+        """The budget and the service where they are not as before, else None; a minimum that was taken back is 0."""
+        before = self.service
+        if service is None and before is not None:
+            service = before.model_copy(update={"min_replicas": 0})
+        return None if budget == self.budget else budget, None if service == before else service

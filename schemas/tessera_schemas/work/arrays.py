@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from tessera_schemas.base import JobId, Positive, Strict
+from tessera_schemas.base import Count, JobId, Key, Positive, Strict, job_id
 
 TASKS_MAX = 100_000
 INDEX_MAX = 2**20 - 1  # the digits of a task's id tell so many apart
@@ -125,6 +125,43 @@ class JobArray(Strict):
         return tasks
 
 
+SERVICE_TASKS = f"0-{TASKS_MAX - 1}"
+"""Indexes of a service's replicas: a new one takes the next, so that there is always another."""
+REPLICAS_OF_SERVICE_MAX = 256
+ServiceReplicas = Annotated[Count, Field(le=REPLICAS_OF_SERVICE_MAX)]
+
+
+class ServiceSize(Strict):
+    """
+    Numbers of replicas of a service: equal jobs, each of which is started again whenever it ends.
+
+    Of those that run the first `min_replicas` are guaranteed: no plan stops them, and they do not borrow quota.
+    """
+
+    min_replicas: Annotated[
+        ServiceReplicas, Field(description="Replicas that are guaranteed; 0: none, and it may be scaled to zero")
+    ] = 0
+    max_replicas: Annotated[
+        Annotated[Positive, Field(le=REPLICAS_OF_SERVICE_MAX)],
+        Field(description="Replicas to which it may be scaled"),
+    ] = 1
+    replicas: Annotated[
+        ServiceReplicas | None,
+        Field(description="Replicas to begin with, until it is scaled; null: the minimum"),
+    ] = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.min_replicas <= self.wanted <= self.max_replicas:
+            raise ValueError("service: min_replicas <= replicas <= max_replicas does not hold")
+        return self
+
+    @property
+    def wanted(self) -> int:
+        """Number of replicas to begin with."""
+        return self.min_replicas if self.replicas is None else self.replicas
+
+
 Condition = Literal["afterok", "afternotok", "afterany", "after", "aftercorr", "singleton"]
 
 
@@ -149,3 +186,69 @@ class Dependency(Strict):
     def text(self) -> str:
         """The dependency in words."""
         return f"{self.condition} of {self.job}" if self.job else self.condition
+
+
+class Attachment(Strict):
+    """
+    Relation of a job to another one of its tenant, beside whose run alone it is of use: rollout workers to a learner.
+
+    The job starts while the other one runs, near to it, and is cancelled once the other one has ended.
+    """
+
+    job: Annotated[
+        Key, Field(description="Job beside which this one runs: its id, or the key under which the tenant sent it")
+    ]
+    near: Annotated[
+        Literal["preferred", "required"],
+        Field(
+            description="Place of the pods. preferred: as near to the other job's run as there is room, by the levels "
+            "of the configuration. required: only in the narrowest domain that holds the whole of that run"
+        ),
+    ] = "preferred"
+    on_detach: Annotated[
+        Literal["requeue", "cancel"],
+        Field(
+            description="What follows when the other job's run stops and that job is not over. requeue: this one is "
+            "stopped and waits for it. cancel: this one is cancelled"
+        ),
+    ] = "requeue"
+
+    def by_id(self, shard: str, tenant: str) -> "Attachment":
+        """The same with the other job's id, where its key is named."""
+        named = re.fullmatch(r"[a-z2-7]{20}", self.job) is not None
+        return self if named else self.model_copy(update={"job": job_id(shard, tenant, self.job)})
+
+
+AttachTo = Annotated[Attachment | None, Field(description="Job of the same tenant beside which this one runs")]
+
+
+class WholeJob(NamedTuple):
+    """What a job says of itself as a whole: its tasks or replicas, and the jobs that it goes by."""
+
+    array: JobArray | None
+    service: ServiceSize | None
+    attach_to: Attachment | None
+    after: tuple[Dependency, ...]
+    is_elastic: bool
+    has_neighbours: bool
+    has_limit: bool
+
+    def fault(self) -> str:
+        """What does not go together, beginning with the field; "" for nothing."""
+        if self.service is not None and (fault := self._fault_of_service()):
+            return fault
+        if self.array is None and any(each.condition == "aftercorr" for each in self.after):
+            return "after: aftercorr is for arrays, whose tasks have indexes; write afterok"
+        if self.attach_to is None:
+            return ""
+        if self.array is not None or self.service is not None:
+            return "attach_to: no array and no service is attached; give one job replicas, or send several jobs"
+        near = "roles.neighbours: an attached job's nodes are those near the other job; leave it out"
+        return near if self.has_neighbours else ""
+
+    def _fault_of_service(self) -> str:
+        if self.array is not None and self.array != JobArray(tasks=SERVICE_TASKS):
+            return "array: a service has its replicas by `service`, and no other tasks"
+        if self.is_elastic:
+            return "roles: a service grows by replicas, and not by pods of one; leave out min_replicas and max_replicas"
+        return "time_limit_seconds: a service has no end; leave it out" if self.has_limit else ""

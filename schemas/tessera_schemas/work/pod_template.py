@@ -56,6 +56,9 @@ SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - a mount point, no file of ours
 NOTICE_DIRECTORY, NOTICE_FILE = "/etc/tessera", "evict-at"
 """Where a job that declares checkpoints reads its notice."""
 
+IDLE_WARNING_FILE = "/tmp/tessera-idle-warning"  # noqa: S108 a path in a container of its own
+"""Where a notebook's watch writes that it is idle; empty or not there while it is in use."""
+
 STEPS_DIRECTORY, STEPS_KEY_DIRECTORY, STEPS_CONTAINER = "/tessera", "/tessera-key", "tessera-steps"
 """Where pods with the step runner have it and its key, and the container that puts the runner there."""
 DEEPSPEED_LIST = "/job/hostfile"
@@ -64,6 +67,9 @@ STEPS_PATHS = (STEPS_DIRECTORY, STEPS_KEY_DIRECTORY, DEEPSPEED_LIST)
 """Paths at which pods with the step runner have files of ours."""
 STEPS_LAUNCHERS = ("steps", "mpi", "deepspeed", "ray")
 """Launchers of jobs whose command runs once, in the first pod, and reaches the others by the step runner."""
+
+
+VOLUMES_MAX = 32
 
 
 class Volume(Strict):
@@ -175,7 +181,7 @@ class Template(Strict):
     run_as_user: Annotated[
         UserId | None, Field(description="User id; needed where a namespace enforces the restricted level")
     ] = None
-    volumes: Annotated[tuple[Volume, ...], Field(max_length=32, description="Volumes to mount")] = ()
+    volumes: Annotated[tuple[Volume, ...], Field(max_length=VOLUMES_MAX, description="Volumes to mount")] = ()
     annotations: Annotated[dict[LabelKey, Argument], Field(max_length=64, description="Annotations of the pod")] = (
         Field(default_factory=dict)
     )
@@ -244,6 +250,9 @@ class Mount(Strict):
     claim: Annotated[ObjectName, Field(description="Name of the volume claim, the same in each tenant's namespace")]
     read_only: Annotated[bool, Field(description="Mount read-only, whatever the job asks for")] = False
     tenants: Annotated[tuple[Name, ...], Field(description="Tenants whose jobs may mount the path; empty: all")] = ()
+    in_every_pod: Annotated[
+        bool, Field(description="Each pod of their submitted jobs has it at `path`, unless it mounts something there")
+    ] = later(False)
 
     @model_validator(mode="after")
     def _plain(self) -> Self:
@@ -271,3 +280,6 @@ class PodGrants(Strict):
     runtime_classes: Annotated[
         tuple[ObjectName, ...], Field(max_length=32, description="RuntimeClasses that pods may name")
     ] = ()
+    session_ingress: Annotated[
+        bool, Field(description="Sessions that browsers reach by an Ingress (`defaults.sessions.ingress`)")
+    ] = later(False)

@@ -30,7 +30,8 @@ JOB: dict[str, Convert] = {
     "termination_grace": ("termination_grace_seconds", quantities.seconds),
     "ttl_after_finished": ("ttl_seconds_after_finished", quantities.seconds),
 }
-OF_ITS_NODES = ("gpu_models", "node_selector", "affinity", "tolerations", "topology", "spread")
+ONE_NODE = ("gpu_models", "node_selector", "affinity", "affinity_any", "affinity_preferred", "tolerations")
+OF_ITS_NODES = (*ONE_NODE, "topology", "spread", "max_skew", "anti_affinity", "neighbours")
 ONE_ROLE = ("replicas", "resources", *OF_ITS_NODES, "template")
 """Fields of a role that a job with a single one may have at its top level."""
 WITHIN_ONE_ROLE = {"resources": ("gpus", "gpu_milli", *RESOURCES), "template": ("image", "command")}

@@ -1,12 +1,26 @@
 """Limits of a tenant, and how its history counts beside what it holds."""
 
-from typing import Annotated
+from itertools import pairwise
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from tessera_schemas.base import Count, Positive, Strict, later
 
 YEAR_SECONDS = 31_536_000
+
+
+class PodAmounts(Strict):
+    """CPU and memory of one pod, sidecars and init containers included. None: nothing is said."""
+
+    cpu_milli: Annotated[Positive | None, Field(description="Thousandths of a CPU core")] = None
+    memory_bytes: Annotated[Positive | None, Field(description="Bytes of memory")] = None
+
+
+class PodMaximum(PodAmounts):
+    """The same, and GPUs of one pod: whole ones, shares and instances, without its claims."""
+
+    gpus: Annotated[Count | None, Field(description="GPUs; a share counts as its part of one")] = None
 
 
 class Limits(Strict):
@@ -16,6 +30,28 @@ class Limits(Strict):
     gpus: Annotated[Positive | None, Field(description="GPUs requested by jobs that have not ended")] = None
     gpus_per_job: Annotated[Positive | None, Field(description="GPUs that one job may request")] = None
     pods_per_job: Annotated[Positive | None, Field(description="Pods that one job may request")] = None
+    pods: Annotated[
+        Positive | None, Field(description="Pods of jobs that have not ended, elastic ones at their largest")
+    ] = later(None)
+    services: Annotated[
+        Count | None, Field(description="Services that have not ended; their replicas count as jobs and pods")
+    ] = later(None)
+    sessions: Annotated[Count | None, Field(description="Sessions of all users together that have not ended")] = later(
+        None
+    )
+    sessions_per_user: Annotated[
+        Count | None,
+        Field(description="Sessions (notebooks, workspaces, terminals) of each user that have not ended"),
+    ] = later(None)
+    pod_default: Annotated[
+        PodAmounts, Field(description="CPU and memory of submitted pods that say none; else a share of a node")
+    ] = later(PodAmounts())
+    pod_min: Annotated[PodAmounts, Field(description="Least CPU and memory that a pod may ask for")] = later(
+        PodAmounts()
+    )
+    pod_max: Annotated[PodMaximum, Field(description="Most CPU, memory and GPUs that a pod may ask for")] = later(
+        PodMaximum()
+    )
     submits_per_second: Annotated[
         Positive | None,
         Field(le=1_000_000, description="Sustained rate of submits; as many commands about jobs are allowed besides"),
@@ -28,6 +64,16 @@ class Limits(Strict):
     time_limit_max_seconds: Annotated[
         Positive | None, Field(le=YEAR_SECONDS, description="Longest time limit of a job")
     ] = later(None)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        for name in ("cpu_milli", "memory_bytes"):
+            bounds = (("pod_min", self.pod_min), ("pod_default", self.pod_default), ("pod_max", self.pod_max))
+            said = [(where, amount) for where, of in bounds if (amount := getattr(of, name)) is not None]
+            for (low, less), (high, more) in pairwise(said):
+                if less > more:
+                    raise ValueError(f"{low}.{name}: {less} is more than {more} of {high}")
+        return self
 
 
 def _half_life(seconds: int) -> int:

@@ -13,16 +13,26 @@ from functools import partial
 from tessera.admission.decide.outcome import Origin, Outcome, Request, refuse_absent_job, refuse_for
 from tessera.admission.known_jobs import LONG_SECONDS, SHORT_SECONDS, JobPresence, KnownJobs
 from tessera.domain.work.phases import Phase
-from tessera.engine.queueing.updates import faults_with_a_run
+from tessera.engine.queueing.updates import faults_with_a_run, size_fault
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Delivery, Message
 from tessera.kernel.tasks.task_group import gather_all
 from tessera_schemas.facts import CancelRequested, CheckpointReported, HoldRequested, JobAdmitted, UpdateRequested
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.records import ResizeRequested, RolesRequested, RolloutRequested, ScaleRequested
 from tessera_schemas.views import JobView
 from tessera_schemas.work.spec_changes import SpecChanges
 
 ENDED = (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)
+JudgedByViews = (
+    HoldRequested
+    | CheckpointReported
+    | UpdateRequested
+    | RolesRequested
+    | ResizeRequested
+    | ScaleRequested
+    | RolloutRequested
+)
 AT_WORK = (Phase.RUNNING, Phase.EVICTING)
 """Phases of a job whose run can have saved its work."""
 
@@ -95,7 +105,7 @@ class Orders:
     async def _why_not(self, case: Case) -> Reason | None:
         """Reason why the committer would pass over the order, as far as the views know."""
         fact = case.about_a_job
-        if not isinstance(fact, HoldRequested | CheckpointReported | UpdateRequested):
+        if not isinstance(fact, JudgedByViews):
             return None
         return await self._jobs.find_refusal(fact.job_id, partial(_against, fact))
 
@@ -109,22 +119,36 @@ def _refused(case: Case) -> Case:
     return replace(case, outcome=refuse_absent_job(case.outcome, case.origin))
 
 
-def _against(fact: HoldRequested | CheckpointReported | UpdateRequested, job: JobView) -> Reason | None:
+def _against(fact: JudgedByViews, job: JobView) -> Reason | None:
     """
-    Reason against a tenant's release of an operator's hold, a checkpoint of a run that is not there, and what no run
-    gets any more.
+    Reason against a tenant's release of an operator's hold, a checkpoint of a run that is not there, a shift between
+    the roles or a resize of none, what no run gets any more, and what no service gets, or none that is over.
     """
+    if isinstance(fact, ScaleRequested):
+        return _against_scale(fact.replicas, job)
+    if isinstance(fact, RolloutRequested):
+        return _against_scale(None, job)
     if isinstance(fact, UpdateRequested):
         return _against_update(fact.changes, job)
     if isinstance(fact, HoldRequested):
         held = fact.undo and fact.tenant and job.operator_hold
         return Reason(code=Code.HELD_BY_OPERATOR, field="job_id") if held else None
+    if isinstance(fact, RolesRequested | ResizeRequested):  # all else is for the committer to judge
+        return None if job.phase == Phase.RUNNING else Reason(code=Code.NOT_RUNNING, field="job_id", detail=job.phase)
     if job.phase not in AT_WORK:
         return Reason(code=Code.NOT_RUNNING, field="job_id", detail=job.phase)
     if fact.attempt not in (0, job.attempt):
         numbers = {"attempt": job.attempt, "said": fact.attempt}
         return Reason(code=Code.NOT_RUNNING, field="attempt", numbers=numbers)
     return None
+
+
+def _against_scale(replicas: int | None, job: JobView) -> Reason | None:
+    """Reason against so many replicas, or None for as many as it has, of what may be no service, or be over."""
+    if job.phase in ENDED:
+        return Reason(code=Code.ALREADY_ENDED, field="job_id", detail=job.phase)
+    least, most = (job.array.min_replicas, job.array.max_replicas) if job.array is not None else (0, 0)
+    return size_fault(least, most, least if replicas is None else replicas)
 
 
 def _against_update(changes: SpecChanges, job: JobView) -> Reason | None:

@@ -32,9 +32,12 @@ from tessera.binder.nodes.hami_lock import HamiLock
 from tessera.binder.nodes.other_ledgers import LedgerReach
 from tessera.binder.nodes.ownership import Ownership
 from tessera.binder.pods.calls import Calls, RefusedByCluster, all_of, refuse
-from tessera.binder.pods.checkpoints import Checkpoints
+from tessera.binder.pods.checkpoints import Checkpoints, SessionWarnings
 from tessera.binder.pods.events import PodEvents
+from tessera.binder.pods.group_pods import GroupPods, without_former
+from tessera.binder.pods.late_pods import LatePods
 from tessera.binder.pods.names import Names
+from tessera.binder.pods.resizes import PodResizes
 from tessera.binder.pods.sparing import Sparing
 from tessera.binder.pods.starting import Starting
 from tessera.binder.pods.stopping import Stopping, gone_is_fine
@@ -78,6 +81,14 @@ from tessera_schemas.ledger import (
 )
 from tessera_schemas.reasons import Code
 from tessera_schemas.shard.ledger_form import RUN_ENDS_FROM
+from tessera_schemas.shard.records import (
+    GroupPermitted,
+    GroupRestarted,
+    GroupResumed,
+    ResizeBegun,
+    ResizeEnded,
+    RolesShifted,
+)
 from tessera_schemas.work.placement import Placement
 
 CLAIM_AGAIN_SECONDS = 2.0
@@ -86,7 +97,8 @@ ATTEMPTS_LOOKED_FOR = 32
 """So many attempts beyond the present one a job may have had before its ledger was restored."""
 LOST_RUN_SECONDS, LOST_RUN_DOUBLINGS = 2.0, 5
 """From the first look at pods that work on for a run that the ledger lost to the next, and how often that doubles."""
-NAME_A_RUN = (Permitted, Revoked, Spared, Released, Saved, Grown, Shrunk)
+OF_GROUPS, OF_SIZES = (GroupRestarted, GroupPermitted, GroupResumed), (ResizeBegun, ResizeEnded)
+NAME_A_RUN = (Permitted, Revoked, Spared, Released, Saved, Grown, Shrunk, RolesShifted, *OF_GROUPS, *OF_SIZES)
 
 
 @dataclass(slots=True)
@@ -139,9 +151,13 @@ class Runs:
         self._names = Names(ports.cluster, ports.clock, shard, self._calls, state, reach, new_key)
         self._boots, self._ask_boot = ownership.boot_of, ownership.ask_boot
         self._surplus = SurplusPods(self._calls, self._stopping, self._facts, self._templates, state, self._boots)
+        self._groups = GroupPods(self._calls, self._stopping, self._facts, self._templates, ports.clock, self.worklist)
+        self._late = LatePods(self._calls, adopted, self._facts, state)
         self._sparing = Sparing(state, adopted, self._facts, self.events, ports.clock, self.worklist)
         self.warnings = PodWarnings(ports.cluster, ports.clock, settings.pod_warnings_per_second)
         self._starting = Starting(self._facts, state, ports.clock, self.worklist, self.warnings, adopted)
+        self._session_warnings = SessionWarnings(self._facts, state)
+        self._resizes = PodResizes(ports.cluster, self._facts, self._templates)
         self._checkpoints = Checkpoints(self._facts, settings, state, ports.clock, self.worklist)
 
     # -- what makes a run worth a look ----------------------------------------------------------------------------
@@ -160,6 +176,8 @@ class Runs:
                 elif isinstance(record, NAME_A_RUN):
                     if type(record) is Spared:
                         self._say_again(record.run_id)
+                    elif isinstance(record, OF_GROUPS):
+                        self._may_end_again(record.run_id)
                     self.worklist.name(record.run_id)
                 elif type(record) is EarmarkEnded or type(record) is NodeDrained:
                     self._name_stopping()
@@ -174,6 +192,14 @@ class Runs:
         """Forget that something was said of a run while it was to stop: it has changed nothing."""
         self._progress.pop(run_id, None)
         self._surplus.forget(run_id)
+        self._groups.forget(run_id)
+        self._resizes.forget(run_id)
+
+    def _may_end_again(self, run_id: str) -> None:
+        """Forget an end that was said of one copy of a group: it says nothing of the next end of a pod."""
+        progress = self._progress[run_id]
+        progress.published.pop("run_ended", None)
+        progress.broken_at = None
 
     async def follow_pods(self) -> None:
         """Follows the watch of our pods for ever; names the runs whose pods changed, and calls the listeners."""
@@ -250,10 +276,14 @@ class Runs:
                 return  # their change brings us back
             told = [pod for pod in pods.values() if pod.evict_at_ms is not None and pod.uid in run.uids]
             await all_of([self._stopping.take_back(pod) for pod in told])
-            await self._advance(job, run, pods)
+            await self._groups.work(job, run, pods)
+            await self._advance(job, run, without_former(run, pods))
             await self._checkpoints.report(run, pods)
+            await self._session_warnings.report(job, run, pods)
             await self._surplus.work(job, run, pods)
+            await self._late.work(job, run_id, pods)
             await self._keep_time_limit(job, pods)
+            await self._resizes.work(job, run, pods)
 
     async def _keep_time_limit(self, job: Job, pods: Mapping[str, Pod]) -> None:
         """Lower the deadlines of pods to the job's time limit; the API server lets nobody raise or take off one."""
@@ -291,7 +321,9 @@ class Runs:
     async def _clear_away(self, run_id: str) -> None:
         """Clear away what is left of a run that the ledger has let go of, or never knew."""
         self._progress.pop(run_id, None)
-        for part in (self._checkpoints, self._surplus, self._starting, self._sparing, self._adopted):
+        noted = self._checkpoints, self._session_warnings
+        of_pods = self._surplus, self._groups, self._late, self._resizes
+        for part in (*noted, *of_pods, self._starting, self._sparing, self._adopted):
             part.forget(run_id)
         await self._find_lost(run_id)
         if not self._is_named_by(run_id):
@@ -382,7 +414,7 @@ class Runs:
         if self._must_settle(run, pods):
             return
         seen = to_report(run, pods.values(), await self._boots_by_now(run, pods))
-        judged = [await self._judged(job, fact) if isinstance(fact, RunEnded) else fact for fact in seen]
+        judged = [await self._judged(job, run, fact) if isinstance(fact, RunEnded) else fact for fact in seen]
         await self._publish_once(run.run_id, *as_told(judged, self._state.format))
         await self._starting.report(job, run, pods)
         for rank in missing(run, pods, self._adopted.gone):
@@ -416,7 +448,9 @@ class Runs:
         asked = dict(zip(doubtful, await all_of([self._ask_boot(node) for node in doubtful]), strict=True))
         return lambda node: asked[node] if node in asked else self._boots(node)
 
-    async def _judged(self, job: Job, fact: RunEnded) -> RunEnded:
+    async def _judged(self, job: Job, run: Run, fact: RunEnded) -> RunEnded:
+        if job.restarts and fact.reason is not None:
+            fact = fact.model_copy(update={"uid": run.uids[fact.rank]})
         return end_for(await self._adopted.judged(job, fact), self._state.format)
 
     def _report_span(self, name: str, job: Job, run: Run, began_ms: int) -> None:
@@ -437,7 +471,7 @@ class Runs:
         reason = await where.vanished(job, run, rank, run.uids[rank])
         if reason is not None:
             ended = RunEnded(kind="run_ended", run_id=run.run_id, reason=reason, rank=rank)
-            await self._publish_once(run.run_id, await self._judged(job, ended))
+            await self._publish_once(run.run_id, await self._judged(job, run, ended))
 
     async def _publish_once(self, run_id: str, *facts: AnyFact) -> None:
         published = self._progress[run_id].published
@@ -479,12 +513,13 @@ class Runs:
         """Bind every permitted UID that is not bound yet; one that is, is compared."""
         began = self._ports.clock.now_ms()
         bound = self._progress[run.run_id].bound
-        todo = [(placement, uid) for placement, uid in zip(run.placements, run.uids, strict=True) if uid not in bound]
+        pairs = zip(run.placements, run.uids, strict=True)
+        todo = [(placement, uid) for placement, uid in pairs if uid and uid not in bound]
         if not todo:
             return  # the ledger does not know it yet
         await self._prepare_volumes(job, run, todo)
-        if job.adopted is not None and len(todo) == len(run.uids) > 1:  # a gang that lost a pod meanwhile loses no more
-            await all_of([self._adopted.target(job, run, uid, fresh=False) for uid in run.uids])
+        if job.adopted is not None and not bound and len(todo) > 1:  # a gang that lost a pod meanwhile loses no more
+            await all_of([self._adopted.target(job, run, uid, fresh=False) for _, uid in todo])
         # As volumes, for all pods first.
         claiming = [each for each in todo if self._has_claims(job, run, *each)]
         # The first in rank order has the devices of a claim that pods share, and the others join it.

@@ -6,6 +6,7 @@ from tessera.binder.adoption.assembly import UsersWork
 from tessera.binder.decide.steps import read_pod
 from tessera.binder.devices.reports import DeviceReports
 from tessera.binder.handlers import Runs
+from tessera.binder.nodes.fenced_nodes import FencedNodes
 from tessera.binder.nodes.mig_manager import MigManager
 from tessera.binder.nodes.other_ledgers import OtherLedgers
 from tessera.binder.nodes.others import OthersByNode, informers_of_others
@@ -50,6 +51,7 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
         node_informer, others, devices, ownership, facts, books.state, members, ports.clock, seconds, caught_up
     )
     mig_manager = MigManager(node_informer, ports.cluster, books.state, members, ports.clock)
+    fenced = FencedNodes(node_informer, ports.cluster, books.state, members, ports.clock)
     users.listeners += [runs.on_users, nodes.on_users]
     users.on_run_ready = runs.worklist.name
     runs.listeners.append(nodes.on_pods)
@@ -61,6 +63,7 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
     ports.health.check("services", runs.problem)
     ports.health.check("users", users.problem)
     ports.health.check("mig", mig_manager.problem)
+    ports.health.check("fenced", fenced.problem)
     ports.health.check("nodes", lambda: None if node_informer.synced else "the nodes have not been listed yet")
     ports.health.check("others", lambda: None if others.synced else "pods of others have not been listed yet")
 
@@ -87,6 +90,7 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
             *users.loops(),
             *nodes.loops(settings.resync_seconds),
             mig_manager.ask(),
+            fenced.work(),
             *devices.loops(settings.resync_seconds),
         )
     finally:

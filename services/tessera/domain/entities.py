@@ -3,20 +3,21 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from tessera.domain.devices.mig.instances import MigChange as MigChange
 from tessera.domain.devices.resources import NOTHING, Amount, RoleNeed
 from tessera.domain.storing.fast import fast_init
 from tessera.domain.storing.later import later
-from tessera.domain.work.gang import Gang, gang_of
+from tessera.domain.work.gang import Gang, RestartingCopy, gang_of
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.task_array import TaskArray
 from tessera_schemas.facts import OwnerEnded
-from tessera_schemas.job import JobIdle, Retry
+from tessera_schemas.job import JobIdle, JobProgress, Retry, RoleReach, Session
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.adopted import Adopted
-from tessera_schemas.work.arrays import Dependency
+from tessera_schemas.work.arrays import Attachment, Dependency
 from tessera_schemas.work.measured_use import MeasuredUse
 from tessera_schemas.work.placement import Passed, Placement
-from tessera_schemas.work.spec_changes import SpecChanges
+from tessera_schemas.work.spec_changes import PodResize, RoleAmounts, SpecChanges
 
 
 @fast_init
@@ -27,8 +28,9 @@ class Job:
 
     `attempt` counts runs, `strikes` the ones that count against the retry budget, `evictions` the ones that were
     stopped for other jobs, `troubles` its latest runs in a row that others broke before they held. `first_ts` is when
-    its first run since one that held was allocated; `avoid` are nodes that failed it, newest last; `saved_path` is
-    where its last checkpoint is; `told_ts` is when it was last told to wait for another reason than before.
+    its first run since one that held was allocated; `avoid` are nodes that failed it, newest last, and whole domains
+    as `LABEL=VALUE`; `saved_path` is where its last checkpoint is; `told_ts` is when it was last told to wait for
+    another reason than before.
     `stop_seconds` is how long a run of it takes at most to stop, by its notice and grace; None: not known. `adopted` is
     what it is in Kubernetes, where users made it there, and `away` that its owner has yet to make its pods again.
     `operator_hold`: it is `held` by an operator, and no tenant lets it go. `earlier_ms` is how long its runs before
@@ -41,7 +43,13 @@ class Job:
     for its tasks, jobs whose `task_of` names it and whose `task` is the index. `after` is what the job still waits for
     of others, and `changes` are the fields of its spec that were given other values since the submit. `passed` are
     blocked jobs that its current or last run passed in line. `gpu_use` is what was measured of the GPUs of released
-    runs. Times are ledger milliseconds.
+    runs. `in_minimum`: it is one of the replicas that its service is guaranteed, or would be one if it started now
+    (`folding.services`); `guaranteed` is how many these are, None for no replica of a native service. A `session` is
+    used by a person while it runs. `data_until` is until when it waits for a node that has its data sets, 0 before it
+    does. `attached` names the job beside whose run it is of use; while that does not run it is `detached`, and else
+    `near` are the terms that its roles have for it. `restarts` are its groups of which a copy starts again by itself:
+    name, restarts at most, first pause in milliseconds. `spec_at` is the message, and the fact in it, with the programs
+    of its next run; () where that is its submit. `resized`: new sizes of roles. Times are ledger milliseconds.
     """
 
     job_id: str
@@ -99,11 +107,50 @@ class Job:
     cost_rest: int = later(0)
     gpu_use: MeasuredUse | None = later(None)
     project: str = later("")
+    in_minimum: bool = later(False)
+    session: Session | None = later(None)
+    guaranteed: int | None = later(None)
+    data_until: int = later(0)
+    attached: Attachment | None = later(None)
+    detached: bool = later(False)
+    near: tuple[RoleReach, ...] = later(())
+    restarts: tuple[tuple[str, int, int], ...] = later(())
+    spec_at: tuple[int, ...] = later(())
+    resized: tuple[RoleAmounts, ...] = later(())
+    progress: JobProgress | None = later(None)
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether it is a replica of a service that was submitted, and is started again whenever it ends."""
+        return self.guaranteed is not None
+
+    @property
+    def service(self) -> str:
+        """Id of the service whose replica the job is, submitted or made in Kubernetes; "" for none."""
+        if self.adopted is not None and self.adopted.service is not None:
+            return self.adopted.service.uid
+        return self.task_of if self.is_replica else ""
+
+    @property
+    def service_name(self) -> str:
+        """Name for people of the service whose replica the job is: `Deployment/chat`."""
+        return str(self.adopted.service) if self.adopted is not None else f"service/{self.name}"
 
     @property
     def hold(self) -> Reason | None:
         """Reason why the job is kept from starting by somebody's word; None while nobody holds it."""
+        if self.held and not self.operator_hold and self.reason and self.reason.code is Code.PAUSED_AS_IDLE:
+            return self.reason
+        if self.held and self.is_replica and not self.operator_hold:
+            return Reason(code=Code.SCALED_DOWN)
         return Reason(code=Code.HELD_BY_OPERATOR if self.operator_hold else Code.ON_HOLD) if self.held else None
+
+    @property
+    def kept_until(self) -> str:
+        """Change of a budget or a service's minimum before which the job may not be evicted; "" for none."""
+        if self.in_minimum:
+            return f"{self.service_name} is guaranteed fewer replicas"
+        return f"its disruption budgets change: {self.adopted.budget}" if self.adopted and self.adopted.budget else ""
 
     @property
     def gang(self) -> Gang:
@@ -116,9 +163,14 @@ class Job:
         return self.gang.pods
 
     @property
+    def pods_asked(self) -> int:
+        """Pods that count against its tenant's limit: at its largest, and none of an array, whose tasks have them."""
+        return 0 if self.array is not None else sum(role.replicas + role.more for role in self.roles)
+
+    @property
     def kept_out(self) -> bool:
         """Tells whether the job is kept out of its queue's order, however long it waits."""
-        return self.held or self.away or self.array is not None or bool(self.after)
+        return self.held or self.away or self.detached or self.array is not None or bool(self.after)
 
     @property
     def run_id(self) -> str:
@@ -171,6 +223,9 @@ class EndedJob:
     cost_rest: int = later(0)
     gpu_use: MeasuredUse | None = later(None)
     project: str = later("")
+    session: Session | None = later(None)
+    spec_at: tuple[int, ...] = later(())
+    resized: tuple[RoleAmounts, ...] = later(())
 
     def not_shown(self, now_ms: int) -> Reason:
         """Answer about a job that the views have dropped: how and when it ended, and where more is."""
@@ -212,7 +267,13 @@ class Run:
     from its allocation on nothing is counted yet. `unneeded`: it is to stop for a job that needs its room no more.
     `kept_lent_ts` is when a disruption budget first kept it from giving back what was lent, and `called_in` that it is
     to stop in spite of that. `gpu_use` is what was measured of its GPUs so far; None: nothing. `weighed_milli` is what
-    its GPUs count for in fair share by price; None: what they are.
+    its GPUs count for in fair share by price; None: what they are. `near_bytes` of its data sets were on its nodes when
+    it was allocated, `far_bytes` were not. `shift_ranks` are pods that leave for `gains` of other roles, which the run
+    gets once all of them are released; `sizes` bound the growth of roles, `shifts` are its last requests, `restarts`
+    copies of its groups that started again. `unused_until` is about when its session stops, as warned of; 0: never.
+    `late` pods of the gang, the last in rank order, come once the others run: their UIDs are "" until then. `resize` is
+    under way. `rule` is the number of the job's retry rule by which it stops; 0: none. `stalled` is how it was last
+    seen to make no progress, if it goes on all the same.
     """
 
     run_id: str
@@ -256,6 +317,18 @@ class Run:
     gpu_use: MeasuredUse | None = later(None)
     weighed_milli: int | None = later(None)
     project: str = later("")
+    near_bytes: int = later(0)
+    far_bytes: int = later(0)
+    shift_ranks: tuple[int, ...] = later(())
+    gains: tuple[tuple[str, int], ...] = later(())
+    sizes: tuple[tuple[str, int], ...] = later(())
+    shifts: tuple[str, ...] = later(())
+    unused_until: int = later(0)
+    restarts: tuple[RestartingCopy, ...] = later(())
+    late: int = later(0)
+    resize: PodResize | None = later(None)
+    rule: int = later(0)
+    stalled: Reason | None = later(None)
 
     @property
     def gang(self) -> Gang:
@@ -275,7 +348,8 @@ class Run:
     @property
     def permitted(self) -> tuple[str, ...]:
         """The UIDs of its pods that may be bound: the gang's, then those that it grew by."""
-        return (*self.uids, *(extra.uid for extra in self.extra if extra.uid)) if self.extra else self.uids
+        uids = (*self.uids, *(extra.uid for extra in self.extra)) if self.extra else self.uids
+        return tuple(filter(None, uids)) if self.extra or self.late else uids
 
     @property
     def all_placements(self) -> tuple[Placement, ...]:
@@ -297,6 +371,10 @@ class Run:
         """Placements that its gang holds."""
         return self._held(self.placements)
 
+    def most_of(self, role: RoleNeed) -> int:
+        """Number of pods to which a role of it grows by itself."""
+        return min(role.replicas + role.more, dict(self.sizes).get(role.name, role.replicas + role.more))
+
     @property
     def surplus(self) -> tuple[SurplusPod, ...]:
         """The pods by which it is larger than its gang: neither ended nor on their way out."""
@@ -308,14 +386,12 @@ class Run:
         if not self.uids or not (self.started or self.stopping):
             return set()
         together = {role.name for role in self.roles if role.together}
-        gang = {place.rank for place in self.gang_places if place.role not in together}
+        gang = {place.rank for place in self.gang_places if place.role not in together and self.uids[place.rank]}
         return gang | {e.placement.rank for e in self.surplus if e.uid and e.placement.role not in together}
 
     def _held(self, placements: tuple[Placement, ...]) -> tuple[Placement, ...]:
-        if not self.released_ranks:
-            return placements
         released = set(self.released_ranks)
-        return tuple(placement for placement in placements if placement.rank not in released)
+        return tuple(place for place in placements if place.rank not in released) if released else placements
 
     @property
     def stopping(self) -> bool:
@@ -326,11 +402,23 @@ class Run:
 @fast_init
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Resources that a queue's runs hold, or that a tenant's jobs ask for."""
+    """
+    Resources that a queue's runs hold, or that a tenant's jobs ask for.
+
+    `pods` are those of a tenant's jobs, elastic ones at their largest, while its limits name them; else 0. `services`
+    and `sessions`, these by the names of its users, are counted while its limits name them, too.
+    """
 
     name: str
     jobs: int = 0
     amount: Amount = NOTHING
+    pods: int = later(0)
+    sessions: tuple[tuple[str, int], ...] = later(())
+    services: int = later(0)
+
+    def sessions_of(self, user: str | None) -> int:
+        """Number of live sessions of the tenant's user; None: of all its users."""
+        return sum(number for name, number in self.sessions if user in (None, name))
 
 
 RESTART: Literal["restart"] = "restart"
@@ -435,34 +523,12 @@ class RefusedWork:
 @fast_init
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """A node on which nothing new starts, because an operator said so."""
+    """A node on which nothing new starts, because an operator said so, or as `by` says."""
 
     node: str
     since_ts: int
     why: str = ""
-
-
-@fast_init
-@dataclass(frozen=True, slots=True)
-class MigChange:
-    """
-    The last change of a node's MIG geometry, which was begun at `since_ts` for a job; `ended_ts` 0: it is not over.
-
-    `config` is what the node is being cut to, `before` what it had; with `undo` a failed change is taken back. No other
-    change begins before `until_ts`; `times` in a row failed. `took_ms` is how long the last one took that was done.
-    """
-
-    node: str
-    job_id: str
-    config: str
-    before: str
-    gpus: int
-    since_ts: int
-    ended_ts: int = 0
-    until_ts: int = 0
-    times: int = 0
-    took_ms: int = 0
-    undo: bool = False
+    by: str = later("")
 
 
 @fast_init
@@ -491,24 +557,3 @@ class QueueOrder:
     basis_n: int
     ts: int
     jobs: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Over:
-    """
-    A quota that a job does not fit into: what it wants of `cell`, (flavor, resource), and what is left to borrow.
-
-    `firm`: what may be borrowed does not count, since the job may not be evicted; `used` is then by such jobs.
-    `percent`: the part of its pool that the quota is, None where it is an amount. `budget`: the disruption budget by
-    which it may not be evicted, "" where its owner says so.
-    """
-
-    queue: str
-    cell: tuple[str, str]
-    wanted: int
-    available: int
-    used: int
-    nominal: int
-    firm: bool = False
-    percent: int | None = None
-    budget: str = ""

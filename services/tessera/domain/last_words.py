@@ -1,7 +1,8 @@
 """
 The last word of a run's first pod: what its script asked for its job, and the steps that it made. Pure.
 
-The step runner leaves it as the last line of its container's termination message, behind what the program wrote there.
+The step runner, or what watches a session, leaves it as the last line of its container's termination message, behind
+what the program wrote there.
 The line is the tenant's, who can write anything into it: it is bounded, read strictly, put aside where it is not in
 form, and can ask for no more than the job's owner may do to that job.
 """
@@ -12,6 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
 
 from tessera_schemas.base import Count, Json, Strict, printable
+from tessera_schemas.cluster.labels import SESSION_LABEL
 from tessera_schemas.reasons import Code
 from tessera_schemas.work.pod_template import STEPS_CONTAINER
 from tessera_schemas.work.run_steps import STEPS_AT_EACH_END, ExitCode, RunStep, RunSteps, Small, StepName
@@ -20,7 +22,12 @@ MARK, VERSION = "tessera-steps/", "1"
 BYTES_MAX = 4096
 """The kubelet keeps no more of a container's message."""
 UNREAD_MAX = 200
-ASKS: dict[str, Code] = {"requeue": Code.REQUEUED_BY_SCRIPT, "cancel": Code.CANCELLED_BY_SCRIPT}
+ASKS: dict[str, Code] = {
+    "requeue": Code.REQUEUED_BY_SCRIPT,
+    "cancel": Code.CANCELLED_BY_SCRIPT,
+    "pause": Code.PAUSED_AS_IDLE,
+    "end": Code.ENDED_AS_IDLE,
+}
 
 CodedStep = tuple[StepName, Small, Small, Small, ExitCode]
 """A step: name ("": as the one before), tasks, seconds from the start of the one before, seconds, exit code."""
@@ -30,7 +37,7 @@ CodedSteps = Annotated[tuple[CodedStep, ...], Field(max_length=STEPS_AT_EACH_END
 class WordForm(Strict):
     """The word as it is written; `began` is when the first step began, in seconds since the Unix epoch."""
 
-    ask: Literal["requeue", "cancel", ""] = ""
+    ask: Literal["requeue", "cancel", "pause", "end", ""] = ""
     who: Annotated[str, StringConstraints(max_length=160), AfterValidator(printable)] = ""
     steps: Small = 0
     began: Annotated[Count, Field(alias="from", le=2**40)] = 0
@@ -53,10 +60,11 @@ class PodWord:
     steps: RunSteps | None = None
 
 
-def word_of(status: Json) -> PodWord | None:
-    """The last word of a pod with a step runner, by its status; None where it left none."""
+def word_of(pod: Json) -> PodWord | None:
+    """The last word of a pod with a step runner, or of a session's; None where it left none."""
+    status: Json = pod.get("status") or {}
     has_runner = any(one.get("name") == STEPS_CONTAINER for one in status.get("initContainerStatuses") or ())
-    if not has_runner:
+    if not has_runner and SESSION_LABEL not in (pod["metadata"].get("labels") or {}):
         return None
     ends = ((one.get("state") or {}).get("terminated") or {} for one in status.get("containerStatuses") or ())
     return next((word for end in ends if (word := read_word(end.get("message") or "")) is not None), None)

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import groupby
 
-from tessera.domain.devices.levels import with_levels
+from tessera.domain.devices.amounts import Over
+from tessera.domain.devices.levels import in_groups, with_levels
 from tessera.domain.devices.resources import RESOURCES, Amount, Node, role_need, tolerated_taints
-from tessera.domain.entities import Job, Over, RemovedQueue
+from tessera.domain.entities import Job, RemovedQueue
 from tessera.domain.work.gang import Gang, bearing
 from tessera.domain.work.one_model import on_one_model
 from tessera_schemas.cluster.device_claims import GresClass
@@ -62,7 +63,7 @@ class QueueTree:
     money: Money | None = None
     gres: tuple[GresClass, ...] = ()
     made: dict[object, "QueueTree"] = field(default_factory=dict, compare=False, repr=False)
-    """Trees made of this one lately, with numbers for parts of pools (`tessera.domain.quota_parts`)."""
+    # Trees made of this one lately, with numbers for parts of pools (`tessera.domain.quota.parts`).
 
     @cached_property
     def has_parts(self) -> bool:
@@ -78,14 +79,14 @@ class QueueTree:
         """Standing tolerations of a tenant, in the form of `Need.tolerated`."""
         return tolerated_taints(self.tenants[tenant].tolerations) if tenant in self.tenants else ()
 
-    def gang_of(self, spec: JobSpec, tenant: str, as_made: bool, one_model: bool = True) -> Gang:
+    def gang_of(self, spec: JobSpec, tenant: str, as_made: bool, one_model: bool = True, job_id: str = "") -> Gang:
         """
         The gang that a job of the tenant asks for, levels by their labels; its pods bear what its tenant's do.
 
         Without `one_model`, as before `ONE_MODEL_FROM`, GPUs of any models do for it, and CPUs of any NUMA zones.
         """
-        roles = [role_need(role, as_made, one_model) for role in spec.roles]
-        needs = with_levels(roles, self.levels, self.policy.gang_topology)
+        roles = [role_need(role, as_made, one_model, tenant, job_id) for role in spec.roles]
+        needs = with_levels(in_groups(roles, spec.groups), self.levels, self.policy.gang_topology)
         return bearing(on_one_model(needs, spec, as_made) if one_model else needs, self.tolerated_by(tenant))
 
     def limits_of(self, tenant: str) -> Limits:
@@ -227,7 +228,7 @@ class QueueTree:
         How often it was evicted does not matter: lent quota goes back all the same (ADR 0020), and a job that may not
         be evicted any more would else never run again on an idle cluster.
         """
-        return job.preemptible and not (job.adopted and job.adopted.budget)
+        return job.preemptible and not job.in_minimum and not (job.adopted and job.adopted.budget)
 
     def stopped(self, queue: str) -> str | None:
         """The queue, or the one above it, that an operator stopped; None when jobs of it may start."""
@@ -365,8 +366,8 @@ class QuotaBook:
     def lacks(self, job: Job, flavor: str) -> Over | None:
         """The first quota that keeps the job from starting on nodes of `flavor`; None when there is room."""
         over = self.over(job.queue, flavor, job.amount, firm=not self._tree.revocable(job))
-        budget = job.adopted.budget if job.preemptible and job.adopted is not None else ""
-        return replace(over, budget=budget) if over is not None and over.firm else over
+        until = job.kept_until if job.preemptible else ""
+        return replace(over, until=until) if over is not None and over.firm else over
 
     def over(self, queue: str, flavor: str, amount: Amount, firm: bool = False) -> Over | None:
         """The first quota that `amount` more on nodes of `flavor` would exceed; None when there is room."""

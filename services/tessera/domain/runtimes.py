@@ -8,6 +8,7 @@ since what a team runs changes within days. State is bounded: `ROWS_MAX` sketche
 that are untouched for longest make way. All times are milliseconds.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,6 +22,11 @@ ROWS_MAX = 4096
 PART_DROPPED = 8  # of full rows one in so many makes way at once: to look for one each time costs too much
 RUNTIME_MAX = 2**40 - 1  # 34 years; longer counts as this
 BUCKETS = 80
+UNKNOWN = 2 * 3_600_000
+"""What a job is taken to run as long as nothing is known, not even about others of its size."""
+
+PRIOR_RUNS = 4
+"""With how many runs of its own a kind weighs as much as the coarser kind above it."""
 
 
 class JobKind(NamedTuple):
@@ -80,3 +86,26 @@ def bucket(runtime_ms: int) -> int:
     length = max(1, min(runtime_ms, RUNTIME_MAX))
     octave = length.bit_length() - 1
     return 2 * octave + ((length >> (octave - 1)) & 1 if octave else 0)
+
+
+def expected(rows: Table[Sketch], kind: JobKind) -> int:
+    """The mean that runs of this kind had; a kind with few runs is drawn towards the coarser one above it."""
+    mean = UNKNOWN
+    # From the coarsest kind to the finest: each one's mean counts as a few runs in the next. With no runs of its own a
+    # kind has its parent's mean, with many its own, and nothing jumps in between.
+    for row in reversed(list(known_rows(rows, kind))):
+        total = sum(_middle(at) * count for at, count in row.counts)
+        mean = (total + mean * PRIOR_RUNS * WEIGHT) // (row.weight + PRIOR_RUNS * WEIGHT)
+    return mean
+
+
+def known_rows(rows: Table[Sketch], kind: JobKind) -> Iterator[Sketch]:
+    """The sketches that speak of this kind, the finest first."""
+    for key in kind.row_keys():
+        row = rows.get(key)
+        if row is not None:
+            yield row
+
+
+def _middle(at: int) -> int:
+    return ((5 + 2 * (at % 2)) << (at // 2)) >> 2

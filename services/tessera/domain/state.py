@@ -29,9 +29,12 @@ from tessera.domain.errors import Contradiction
 from tessera.domain.folding.decayed_usage import Decay, Usages, decay_of
 from tessera.domain.folding.index import Index
 from tessera.domain.folding.spending import BudgetUse, Holdings, held_of
+from tessera.domain.folding.standing import NeighbourBook
+from tessera.domain.health.known import Fence, NodeHealth
+from tessera.domain.health.reputation import FailureRates, Reckoning, Reputations, reckon_by
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.queues import Holding, QueueTree, QuotaBook, queue_tree
-from tessera.domain.quota_parts import PoolSizes, Share, add_share, in_numbers, share_of
+from tessera.domain.quota.parts import PoolSizes, Share, add_share, at_hour, in_numbers, next_hour, share_of
 from tessera.domain.runtimes import Sketch
 from tessera.domain.storing.fast import replace
 from tessera.domain.table import Table
@@ -71,11 +74,15 @@ TABLES = (
     "device_classes",
     "selections",
     "mig_changes",
+    "health",
+    "fences",
+    "reputations",
+    "failure_rates",
 )
 LATER_TABLES = frozenset(
     {
         *("refused", "backoffs", "stops", "closed", "remembered_nodes", "removed_queues", "decayed", "spending"),
-        *("layouts", "device_classes", "selections", "mig_changes"),
+        *("layouts", "device_classes", "selections", "mig_changes", "health", "fences", "reputations", "failure_rates"),
     }
 )
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
@@ -113,7 +120,9 @@ class State:
         """The configuration's look-ups, with parts of pools as they are configured: what the fold of nodes asks."""
         self.shares: Table[Share] = Table()
         self.sizes: PoolSizes = {}
-        self.recount_ts = NEVER
+        self.recount_ts = self.hour_ends = NEVER
+        self.data_due = 0
+        """When what nodes keep of data sets is looked through next."""
         self._tree: QueueTree | None = None
         self.jobs: Table[Job] = Table()
         self.remembered = EndedJobs()
@@ -121,6 +130,12 @@ class State:
         self.runs: Table[Run] = Table()
         self.unmade: Table[int] = Table()
         """Number of each tenant's runs whose pods are still to be made, by what `runs` has."""
+        self.services: Table[dict[str, None]] = Table()
+        """Live jobs that are replicas of each service, by its UID; made of `jobs`."""
+        self.neighbours = NeighbourBook()
+        """Pods that terms of other jobs mean, and the jobs that wait with terms; made of `runs` and `jobs`."""
+        self.changed_services: dict[str, None] = {}
+        """Services whose replicas came, went, started or stop since it was last seen which of them are kept."""
         self.nodes: Table[Node] = Table()
         self.queue_use, self.tenant_use = Table[Use](), Table[Use]()
         self.earmarks, self.lines = Table[Earmark](), Table[QueueOrder]()
@@ -130,6 +145,13 @@ class State:
         self.backoffs, self.stops = Table[NodeBackoff](), Table[PoolStops]()
         self.closed: Table[ClosedNamespace] = Table()
         self.mig_changes: Table[MigChange] = Table()
+        self.health: Table[NodeHealth] = Table()
+        """Nodes that are not well."""
+        self.fences: Table[Fence] = Table()
+        self.reputations: Reputations = Table()
+        self.failure_rates: FailureRates = Table()
+        self.reckoning: Reckoning | None = None
+        """By what is configured of the reputation of nodes; None where the ends of runs say nothing of them."""
         self.remembered_nodes, self.removed_queues = Table[RememberedNode](), Table[RemovedQueue]()
         self.decayed: Usages = Table()
         self.decay: Decay | None = None
@@ -153,6 +175,8 @@ class State:
         for name in TABLES:
             setattr(top, name, getattr(self, name).overlay())
         top.shares, top.unmade, top.offers = self.shares.overlay(), self.unmade.overlay(), self.offers.overlay()
+        top.services, top.changed_services = self.services.overlay(), {}
+        top.neighbours = self.neighbours.overlay()
         top.is_base, top._base = False, self._base or (self, self.n)
         return top
 
@@ -163,15 +187,18 @@ class State:
 
     @property
     def tree(self) -> QueueTree:
-        """The configuration as decisions ask for it, with the amounts of quotas that are parts of a pool."""
+        """The configuration as decisions ask for it, with amounts for parts of a pool and the hour's lending limits."""
         if self._tree is None:
-            self._tree = in_numbers(self.configured, self.sizes)
+            self._tree = at_hour(in_numbers(self.configured, self.sizes), self.ts)
         return self._tree
 
     def set_config(self, config: Config) -> None:
         """Puts a configuration in force: makes its queue tree and, in the base, the waiting lines anew."""
-        self.config = config
+        self.config, self.data_due = config, 0
         self.make_tree()
+        for table in (self.reputations, self.failure_rates) if self.reckoning is None else ():
+            for name in [name for name, _ in table.items()]:
+                table.drop(name)
         self.count_nodes()
         if self.is_base:
             self.index.rebuild_waiting(self)
@@ -180,10 +207,22 @@ class State:
         """Makes the queue tree anew, of the configuration and of the removed queues that still hold something."""
         removed = tuple(sorted(self.removed_queues.values(), key=lambda queue: queue.name))
         self.configured, self._tree = queue_tree(self.config, self.format >= FORMAT_OF_STRAYS, removed), None
+        self.turn_hour()
         half_life = self.configured.policy.fair_share.half_life_seconds if self.format >= HISTORY_FROM else 0
         self.decay = decay_of(half_life)
+        health = None if self.config.body is None else self.config.body.health
+        self.reckoning = reckon_by(None if health is None else health.reputation)
         body = self.config.body if self.format >= SPENDING_FROM else None
         self.budgets = {budget.name: budget for budget in body.budgets} if body else {}
+
+    @property
+    def tree_of_any_hour(self) -> QueueTree:
+        """The tree with what is lent where no hours say less: what is beyond that never starts."""
+        return in_numbers(self.configured, self.sizes)
+
+    def turn_hour(self) -> None:
+        """Follows the hours by which queues lend."""
+        self._tree, self.hour_ends = None, next_hour(self.configured, self.ts) or NEVER
 
     def count_nodes(self) -> None:
         """Counts anew how much each pool has, if any quota is a part of one."""
@@ -219,6 +258,10 @@ class State:
 
     def put_job(self, job: Job) -> None:
         """Stores a live job; in the base the sorted indexes follow."""
+        if (job.adopted is not None or job.is_replica) and job.service:
+            self._follow_replica(job, job.service)
+        if job.gang.has_neighbours:
+            self.neighbours.follow(self.jobs.get(job.job_id), job)
         if self.is_base:
             old = self.jobs.get(job.job_id)
             self.index.job_changes(self, old, job)
@@ -229,6 +272,10 @@ class State:
 
     def drop_job(self, job: Job) -> None:
         """Removes a job that is no longer live; in the base the sorted indexes follow."""
+        if job.service:
+            self._drop_replica(job, job.service)
+        if job.gang.has_neighbours:
+            self.neighbours.follow(job, None)
         if self.is_base:
             self.index.job_changes(self, job, None)
         self.jobs.drop(job.job_id)
@@ -241,6 +288,8 @@ class State:
         # Nearly every change is of a run whose pods are made, before and after.
         if (old is None or not (old.uids and run.uids)) and _is_unmade(old) is not _is_unmade(run):
             self._count_unmade(run.tenant, 1 if _is_unmade(run) else -1)
+        if self.services:
+            self._note_replica(run)
         if self.is_base:
             if self.budgets:
                 self.holdings.follow(self, old, run)
@@ -254,6 +303,8 @@ class State:
         stored = self.runs.get(run.run_id) or run
         if _is_unmade(stored):
             self._count_unmade(stored.tenant, -1)
+        if self.services:
+            self._note_replica(run)
         if self.is_base:
             if self.budgets:
                 self.holdings.follow(self, stored, None)
@@ -284,6 +335,30 @@ class State:
 
     def _count_unmade(self, tenant: str, sign: int) -> None:
         self.unmade.put(tenant, (self.unmade.get(tenant) or 0) + sign)
+
+    def _follow_replica(self, job: Job, service: str) -> None:
+        replicas = self.services.get(service) or {}
+        if job.job_id not in replicas:
+            self.services.put(service, {**replicas, job.job_id: None})
+        self.changed_services[service] = None
+
+    def _drop_replica(self, job: Job, service: str) -> None:
+        left = {name: None for name in self.services.get(service) or {} if name != job.job_id}
+        if left:
+            self.services.put(service, left)
+        else:
+            self.services.drop(service)
+        self.changed_services[service] = None
+
+    def _note_replica(self, run: Run) -> None:
+        job = self.jobs.get(run.job_id)
+        if job is not None and job.service:
+            self.changed_services[job.service] = None
+
+    def is_replica(self, job_id: str) -> bool:
+        """Whether the job is live, and a replica of a service that was submitted."""
+        job = self.jobs.get(job_id)
+        return job is not None and job.is_replica
 
     def runs_on(self, node: str) -> list[Run]:
         """Runs that hold something on the node, in no order; in an overlay also those that began, or grew, in it."""
@@ -348,8 +423,11 @@ class State:
 
     def put_node(self, node: Node) -> None:
         """A node as the cluster describes it now: it may have grown, shrunk, come or gone."""
+        before = self.nodes.get(node.name)
+        if before is not None and before.labels != node.labels:
+            self.neighbours.note_relabelled(node.name)
         if self.is_base:
-            self.index.node_changes(self.nodes.get(node.name), node)
+            self.index.node_changes(before, node)
         self.nodes.put(node.name, node)
 
     def drop_node(self, node: Node) -> None:
@@ -393,7 +471,13 @@ class State:
         for job in self.jobs.values():
             if job.phase is Phase.QUEUED and job.not_before:
                 index.retry_at.add((job.not_before, job.job_id))
-        self.unmade = Table()
+        self.unmade, self.services = Table(), Table()
+        for job in self.jobs.values():
+            if job.service:
+                self._follow_replica(job, job.service)
+        self.changed_services.clear()  # which of them are kept stands in the jobs
+        self.neighbours = NeighbourBook()
+        self.neighbours.restore(self.jobs.values(), self.runs.values())
         for run in self.runs.values():
             index.run_changes(None, run)
             if _is_unmade(run):

@@ -366,11 +366,22 @@ class Cluster(Protocol):
     async def limit_pod(self, namespace: str, name: str, uid: str, seconds: int) -> None:
         """Let the pod run so long at most. 404 when it is gone; 409 when its UID differs; 422 for more than before."""
 
+    async def resize_pod(self, namespace: str, name: str, uid: str, container: str, resources: Json) -> None:
+        """
+        Change requests and limits of CPU and memory of a container in place (`resources` as in its spec). 404 when the
+        pod is gone, or the server knows no resizes; 409 when its UID differs; 422 for what it forbids.
+        """
+
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
         """Set these annotations of exactly this version of the node. 409 for another, 404 when it is gone."""
 
     async def label_node(self, name: str, resource_version: str, labels: Mapping[str, str | None]) -> None:
         """Set these labels of exactly this version of the node, or take away (None). 409 and 404 as above."""
+
+    async def taint_node(
+        self, name: str, resource_version: str, taints: Sequence[Json], annotations: Mapping[str, str | None]
+    ) -> None:
+        """Give the node exactly these taints, and set or take away (None) annotations, held to its version."""
 
     async def patch_pod_status(self, namespace: str, name: str, patch: Json) -> None:
         """A merge patch of the pod's status; 409 when it names another UID or version, 404 when the pod is gone."""
@@ -410,3 +421,6 @@ class Cluster(Protocol):
 
     async def create_secret(self, namespace: str, secret: Json) -> None:
         """409 AlreadyExists when the name is taken. Secrets are never read."""
+
+    async def create_ingress(self, namespace: str, ingress: Json) -> None:
+        """409 AlreadyExists when the name is taken. Ingresses are never read."""

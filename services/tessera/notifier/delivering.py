@@ -10,11 +10,11 @@ import structlog
 from prometheus_client import Counter
 
 from tessera.kernel.errors import KernelError, Poison, Transient
+from tessera.kernel.messaging.signing import headers, read_secrets
 from tessera.kernel.ports import Clock, Delivery
 from tessera.kernel.service.metrics import Metrics
 from tessera.notifier.addresses import AddressRefused, checked_sockets
 from tessera.notifier.settings import NotifierSettings
-from tessera.notifier.signing import headers, read_secrets
 from tessera_schemas.shard.receivers import Webhook
 
 

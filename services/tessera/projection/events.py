@@ -45,6 +45,7 @@ from tessera_schemas.ledger import (
     TaskQueued,
     UseNoted,
 )
+from tessera_schemas.shard.records import ResizeRequested, RolesRequested, SessionWarned
 from tessera_schemas.work.arrays import task_count
 from tessera_schemas.work.budgets import SPENT, month_end, month_text
 from tessera_schemas.work.placement import Placement
@@ -125,6 +126,11 @@ class MessageJobs:
         if money is None or job is None:
             return {}
         return {"cost_micros": cost_of(self._state, job, self.message.ts)[0], "currency": money.currency}
+
+    def session_of(self, job_id: str) -> JsonData:
+        """Fields with the user of a session, and what happens to it once it is idle for too long."""
+        job = self._state.jobs.get(job_id)
+        return {} if job is None or job.session is None else _given(user=job.user, action=job.session.on_idle)
 
     def use_of(self, run_id: str) -> JsonData:
         """Field with what was measured of a run's GPUs up to this message; empty for nothing."""
@@ -251,7 +257,7 @@ def _queued(message_jobs: MessageJobs, record: JobQueued) -> EventParts:
     spec = fact.spec
     job = message_jobs.add(Subject(fact.job_id, fact.tenant, spec.queue, spec.name, fact.trace))
     size: JsonData = {"gpu_milli": spec.gpu_milli(), "pods": spec.pods()}
-    size |= {} if spec.array is None else {"tasks": task_count(spec.array.tasks)}
+    size |= {} if spec.array is None or spec.service is not None else {"tasks": task_count(spec.array.tasks)}
     size["number"] = record.number
     # An event of a job without a number was stored before there were digests, and stays what it was.
     size["digest"] = _digest(fact) if record.number else ""
@@ -284,7 +290,8 @@ def _turned_away(message_jobs: MessageJobs, record: JobTurnedAway) -> EventParts
             if message_jobs.found(fact.job_id) is not None:
                 job = replace(job, job_id="")
                 more["conflicts_with"] = fact.job_id
-    elif isinstance(fact, UpdateRequested):  # the job is there and goes on, or is another tenant's: it is not named
+    elif isinstance(fact, UpdateRequested | RolesRequested | ResizeRequested):
+        # The job is there and goes on, or is another tenant's: it is not named.
         job = Subject("", fact.tenant or subjects.OPERATOR, NOBODY)
     elif not isinstance(fact, JobRefused):
         raise Contradiction(f"record of {message_jobs.message.n}: fact {record.fact} is neither submit nor update")
@@ -434,6 +441,15 @@ def _requeued(message_jobs: MessageJobs, record: Requeued) -> EventParts:
     return event, job, data | message_jobs.cost_of(record.job_id)
 
 
+_session_warned_by_fields = _by_fields(SessionWarned, public.JobSessionWarnedV1)
+
+
+def _session_warned(message_jobs: MessageJobs, record: SessionWarned) -> EventParts:
+    """Event of a session that stops soon, with its user, whom a chat can tell, and what happens then."""
+    event, subject, data = _session_warned_by_fields(message_jobs, record)
+    return event, subject, data | message_jobs.session_of(subject.job_id)
+
+
 DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     **{kind: _by_fields(kind, event) for kind in JOB_OF if (event := kind.event) is not None},
     JobQueued: _queued,
@@ -450,6 +466,7 @@ DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     Requeued: _requeued,
     LeftChanged: _left_changed,
     BudgetReached: _budget_reached,
+    SessionWarned: _session_warned,
 }
 """By record: its event's fields, or what a function here makes of it. Every other is of no interest outside."""
 

@@ -5,6 +5,7 @@ from tessera.domain.state import State
 from tessera_schemas.cluster.device_facts import DevicesSelected, LayoutSeen
 from tessera_schemas.facts import AnyFact, NodeSeen
 from tessera_schemas.ledger import Allocated, EarmarkEnded, EarmarkSet, Grown, Released
+from tessera_schemas.shard.records import ResizeBegun, ResizeEnded
 from tessera_schemas.work.placement import Placement
 
 
@@ -21,7 +22,7 @@ def placements_of(state: State, record: object) -> tuple[Placement, ...]:
     """Placements at which the record takes or gives back capacity."""
     if isinstance(record, Allocated | Grown | EarmarkSet):
         return record.placements
-    if isinstance(record, Released):
+    if isinstance(record, Released | ResizeBegun | ResizeEnded):
         run = state.runs.get(record.run_id)
         return () if run is None else run.places
     if isinstance(record, EarmarkEnded):

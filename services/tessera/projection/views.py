@@ -8,22 +8,20 @@ changes nothing.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
-from typing import Any, ClassVar, TypeVar
-
-from pydantic import BaseModel
+from typing import Any, ClassVar
 
 from tessera.domain.devices.costs import rates_of
-from tessera.domain.devices.resources import NOTHING, Node, OthersUse
+from tessera.domain.devices.resources import Node, OthersUse, is_seat
 from tessera.domain.entities import EndedJob, Job
-from tessera.domain.queue_settings import longest_time_limit
 from tessera.domain.queues import QuotaBook
+from tessera.domain.quota.queue_settings import longest_time_limit, session_address
 from tessera.domain.state import State
+from tessera.domain.work.dependencies import awaited_by
 from tessera.domain.work.phases import Phase
-from tessera.domain.work.stops import missing_gpus, waiting_on
-from tessera.domain.work.task_array import TaskArray
+from tessera.domain.work.stops import missing_gpus, tell_fence, waiting_on
 from tessera.engine.queueing.readiness import in_backoff
 from tessera.kernel.ports import Change
+from tessera.projection.array_views import array_view, view
 from tessera.projection.moved_places import nodes_moved, seen_anew
 from tessera.projection.published_devices import devices_of_job, ended_with_devices, gres_of_node
 from tessera.projection.recently_ended import ENDED_MAX, ENDED_SECONDS, RecentlyEnded
@@ -36,8 +34,11 @@ from tessera_schemas.ledger import (
     DevicesNoted,
     EarmarkEnded,
     EarmarkSet,
+    FenceAsked,
+    FenceEnded,
     Finished,
     Grown,
+    HealthNoted,
     LedgerMessage,
     MigChangeBegun,
     MigChangeEnded,
@@ -54,39 +55,10 @@ from tessera_schemas.ledger import (
 )
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.keys import VIEWS
-from tessera_schemas.views import ArrayView, JobView, NodeView, OthersView, QueueView, QuotaUse
-from tessera_schemas.work.arrays import ranges_from
+from tessera_schemas.shard.lending import lent_until
+from tessera_schemas.shard.records import ResizeBegun, ResizeEnded
+from tessera_schemas.views import JobView, NodeView, OthersView, QueueView, QuotaUse
 from tessera_schemas.work.run_ends import RUN_ENDS
-
-M = TypeVar("M", bound=BaseModel)
-
-
-@cache
-def _blank(kind: type[BaseModel]) -> dict[str, Any]:
-    """The fields in declared order, with their defaults: what a model keeps of itself."""
-    return {name: field.get_default(call_default_factory=True) for name, field in kind.model_fields.items()}
-
-
-def view(kind: type[M], **values: Any) -> M:
-    """
-    `kind.model_construct(**values)`, at a quarter of its cost.
-
-    For models without aliases, private attributes or defaults that somebody may change; every field without a default
-    is among `values`. Raises TypeError for a value that is no field.
-    """
-    fields = {**_blank(kind), **values}
-    if len(fields) != len(_blank(kind)):
-        raise TypeError(f"{kind.__name__} has no {sorted(values.keys() - _blank(kind).keys())}")
-    made = kind.__new__(kind)
-    for name, value in (
-        ("__dict__", fields),
-        ("__pydantic_fields_set__", set(values)),
-        ("__pydantic_extra__", None),
-        ("__pydantic_private__", None),
-    ):
-        object.__setattr__(made, name, value)
-    return made
-
 
 JOBS, QUEUES, NODES, CONFIG, REFUSED, REMEMBERED_NODES = VIEWS
 Field = tuple[str, str]
@@ -94,7 +66,7 @@ Field = tuple[str, str]
 
 STOPS = frozenset({Revoked, Finished, StopHeldBack, Spared})
 """Records by which a run comes to wait for its nodes, or goes on although it seems lost."""
-MOVES_CAPACITY = frozenset({Allocated, Grown, Released, EarmarkSet, EarmarkEnded})
+MOVES_CAPACITY = frozenset({Allocated, Grown, Released, ResizeBegun, ResizeEnded, EarmarkSet, EarmarkEnded})
 """Records that take or give back room on nodes, and quota with it: in a queue tree that is everybody's."""
 
 
@@ -144,7 +116,7 @@ class Views:
                 fields |= {(REMEMBERED_NODES, name): None for name, _ in state.remembered_nodes.items()}
             # A run counts on the flavor that its nodes have now.
             fields |= {(JOBS, run.job_id): None for run in state.runs.values()}
-            shown = ("priorities", "knows_all", "money", "gres")
+            shown = ("priorities", "knows_all", "money", "gres", "defaults")
             if any(getattr(state.tree, name) != getattr(tree, name) for name in shown):
                 fields |= {(JOBS, job_id): None for job_id in (*dict(state.jobs.items()), *self._recent)}
         return fields | {(QUEUES, name): None for name in queues}
@@ -218,7 +190,9 @@ class Views:
             saved_path=job.saved_path,
             avoid=job.avoid,
             owner="" if job.adopted is None else job.adopted.owner,
-            after=job.after,
+            **awaited_by(job),
+            address=session_address(state.tree, job),
+            exclusive=any(role.need.exclusive for role in job.roles),
             time_limit_seconds=job.time_limit_seconds if job.number else 0,
             **self._sums(job),
             **devices_of_job(self._state, job.gang.amount, job.gang),
@@ -244,8 +218,8 @@ class Views:
         return told | {"gpu_counted_ts": run.uncounted_ts} | self._held(run.run_id)
 
     def _sums(self, job: Job | EndedJob) -> dict[str, Any]:
-        """Fields about what was measured of the job's GPUs, and what they cost where there are prices."""
-        use = {"gpu_use": self._state.gpu_use_of(job)}
+        """Kind of session, and what was measured of the job's GPUs, with their cost where there are prices."""
+        use = {"gpu_use": self._state.gpu_use_of(job), "session": job.session.kind if job.session else ""}
         if (money := self._state.tree.money) is None:
             return use
         rates = rates_of(self._state, self._state.runs.get(job.run_id) if isinstance(job, Job) else None)
@@ -306,10 +280,11 @@ class Views:
             "weight": queue.weight,
             "stop_policy": queue.stop_policy,
             "time_limit_max_seconds": longest_time_limit(self._state.tree, queue.name, "")[0],
-            "quotas": tuple(self._quota(queue.name, quota) for quota in queue.quotas),
+            "quotas": tuple(self._quota(queue, quota) for quota in queue.quotas),
         }
 
-    def _quota(self, name: str, quota: Quota) -> QuotaUse:
+    def _quota(self, queue: Queue, quota: Quota) -> QuotaUse:
+        name, until = queue.name, lent_until(queue.lending, self._state.ts) if queue.lending else 0
         if self._book is None or self._book[0] != self._state.n:
             self._book = self._state.n, self._state.quota_book()
         book, cell = self._book[1], (quota.flavor, quota.resource)
@@ -326,6 +301,7 @@ class Views:
             lent=max(0, total - used - max(0, available)),
             available=available,
             part_percent=quota.part_percent,
+            lending_until=until,
         )
 
     def _node(self, name: str) -> bytes | None:
@@ -333,12 +309,17 @@ class Views:
         if node is None:
             return None
         drain = self._state.drains.get(name)
-        drained = {"drained": drain is not None, "drain_why": "" if drain is None else drain.why}
+        drained: dict[str, Any] = {"drained": drain is not None}
+        if drain is not None:
+            drained |= {"drain_why": drain.why, "drained_by": drain.by}
+        if (sick := self._state.health.get(name)) is not None:
+            drained |= {"ailments": sick.ailments, "overruled": sick.overruled, "health_held_back": sick.held_back}
         there = self._state.runs.found(self._state.index.runs_on.get(name, ()))
         awaited = {
             "away_since_ts": node.away_ts,
             "missing_gpus": missing_gpus(node, there),
             "waiting_runs": len(waiting_on(self._state, name)),
+            "fence": tell_fence(self._state, name),
             "held_back_runs": sum(run.held_back is not None for run in there),
         }
         trouble = {"trouble": node.trouble or self._backoff_of(name)}
@@ -370,7 +351,7 @@ class Views:
             gpu_memory_bytes=node.gpu_memory_bytes,
             mig_geometry=node.mig_geometry,
             devices=node.devices,
-            devices_free=tuple((device, max(0, free)) for device, free in node.devices_free),
+            devices_free=tuple((name, max(0, free)) for name, free in node.devices_free if not is_seat(name)),
             device_classes=node.device_classes,
             gres=gres_of_node(self._state, node),
             flavor=self._state.tree.flavor_of(node),
@@ -441,6 +422,9 @@ def all_views(state: State, ended_max: int = ENDED_MAX, ended_seconds: int = END
     return [change for field in views.fields() if (change := views.change(field)).value is not None]
 
 
+OF_A_NODE = NodeDrained | NodeBackedOff | HealthNoted | MigChangeBegun | MigChangeEnded | FenceAsked | FenceEnded
+
+
 def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict[str, None], dict[str, None]]:
     """Jobs and nodes that `message` may change, and jobs that move quota; `state` is the one before it."""
     jobs = dict.fromkeys(state.remembered.due(message.ts))
@@ -455,7 +439,7 @@ def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict
         if type(record) in MOVES_CAPACITY:
             quotas[JOB_OF[type(record)](record)] = None
             nodes |= nodes_moved(state, record)
-        if isinstance(record, NodeDrained | NodeBackedOff | MigChangeBegun | MigChangeEnded):
+        if isinstance(record, OF_A_NODE):
             nodes[record.node] = None
         if isinstance(record, Started | Finished) and len(state.backoffs):
             nodes |= {node: None for node, _ in state.backoffs.items()}
@@ -503,7 +487,7 @@ def _shared(job: Job | EndedJob) -> dict[str, Any]:
         "pods": job.pods,
         "gpu_milli": job.amount.gpu_milli,
         "submitted_ts": job.submitted_ts,
-        "array": None if job.array is None else _array(job, job.array),
+        "array": None if job.array is None else array_view(job, job.array),
         "task_of": job.task_of,
         "task": job.task,
         **_with_number(job),
@@ -526,27 +510,6 @@ def _with_number(job: Job | EndedJob) -> dict[str, Any]:
         "gpu_milli_ms": job.gpu_milli_ms,
         "changes": job.changes,
     }
-
-
-def _array(job: Job | EndedJob, array: TaskArray) -> ArrayView:
-    """Progress of an array; what a closed one never queued counts as cancelled."""
-    never = array.count - array.queued if array.closed is not None else 0
-    task = job.gang.amount if isinstance(job, Job) and job.number else NOTHING  # rows of older jobs stay as they were
-    return view(
-        ArrayView,
-        tasks=array.tasks,
-        count=array.count,
-        limit=array.limit,
-        left="" if never else ranges_from(array.tasks, array.queued),
-        waiting=array.waiting,
-        running=array.running,
-        succeeded=array.succeeded,
-        failed=array.failed,
-        cancelled=array.cancelled + never,
-        task_cpu_milli=task.cpu_milli,
-        task_memory_bytes=task.memory_bytes,
-        task_gpu_milli=task.gpu_milli,
-    )
 
 
 def _waiting_in(job: Job) -> int:

@@ -18,12 +18,17 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.freshness import Freshness, keep_looking
 from tessera.kernel.tasks.task_group import run_loops
 from tessera.reclamation.absence.handlers import Absences, GonePods, only_what_is_judged
+from tessera.reclamation.fencing.handlers import Fences
+from tessera.reclamation.fencing.webhook import PowerSwitch, PowerWebhook
+from tessera.reclamation.health.handlers import HealthLooks
+from tessera.reclamation.health.sources import QueriedCounters, ScrapedCounters
 from tessera.reclamation.idle_runs.exporters import Exporters, Prometheus
 from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation
 from tessera.reclamation.lost_runs.handlers import LostRuns
 from tessera.reclamation.mig_changes import MigProposals
 from tessera.reclamation.prices.handlers import Learn, Prices
 from tessera.reclamation.prices.learning import learn_in_subprocess
+from tessera.reclamation.progress.handlers import ProgressLooks
 from tessera.reclamation.reclaim.decide import reclamation_heads, reclamation_plan
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.base import Json
@@ -38,11 +43,13 @@ async def serve(
     stop: asyncio.Event,
     utilisation: Utilisation | None = None,
     learn: Learn = learn_in_subprocess,
+    switch: PowerSwitch | None = None,
 ) -> None:
     """
     Report each stopping run of our partitions once nothing of it is left, and what others have lost.
 
-    The use of GPUs is read from `utilisation`, else from the settings' Prometheus or exporters, else by nobody.
+    The use of GPUs is read from `utilisation`, else from the settings' Prometheus or exporters, else by nobody. Lost
+    nodes are turned off by `switch`, else by the configuration's webhook.
     """
     books = await open_books(ports, settings.shard)
     members = Members(ports.bus, ports.clock, settings.shard, "reclamation", ports.instance, settings.lease_seconds)
@@ -59,9 +66,14 @@ async def serve(
     looks = Looks(ports.cluster, ports.ledger, books.state, node_informer, (informer, users_informer), troubles.counted)
     losses = LostRuns(ports, settings, books.state, pods, users, troubles, members, fresh)
     source = source_of(settings, books.state)
+    counters = choose_counters(settings, books.state)
+    health = HealthLooks(ports, settings, books.state, node_informer, members, counters if settings.measures else None)
     idleness = Idleness(ports, settings, books.state, utilisation or source, members)
+    progress = ProgressLooks(ports, settings, books.state, pods, members, fresh)
     plan, heads = proposing(reclamation_plan), settings.heads
     proposals = Proposals(ports, settings.shard, "reclamation", books.state, members, plan, reclamation_heads, heads)
+    webhook = PowerWebhook(settings, ports.clock)
+    fences = Fences(ports, settings, books.state, node_informer, troubles, members, switch or webhook)
     prices = Prices(ports, settings, books.state, members, learn)
     ports.health.check("looks", fresh.problem)
     for name, what, copy in (
@@ -72,7 +84,7 @@ async def serve(
         ports.health.check(name, partial(_unlisted, what, copy))
 
     async def on_ledger(entries: list[Entry]) -> None:
-        for part in (idleness, absences, losses, proposals):
+        for part in (idleness, absences, losses, progress, proposals):
             await part.on_ledger(entries)
 
     async def follow_nodes() -> None:
@@ -92,15 +104,18 @@ async def serve(
             follow_nodes(),
             keep_looking(fresh, ports.clock, looks.look),
             losses.report(),
+            progress.report(),
             proposals.propose(),
+            fences.work(),
             MigProposals(ports, settings.shard, books.state, members).propose(),
+            health.report(),
             *([idleness.report()] if utilisation or settings.measures else []),
             *([prices.learn_all()] if settings.prices != "off" else []),
         )
     finally:
-        for copy in (informer, users_informer, node_informer):
-            await copy.close()
-        await source.close()
+        copies = (informer.close, users_informer.close, node_informer.close)
+        for close in (*copies, source.close, counters.close, webhook.close):
+            await close()
         await members.leave()
 
 
@@ -114,6 +129,19 @@ def source_of(settings: ReclamationSettings, state: State) -> Prometheus | Expor
         return Prometheus(settings.utilisation_url, settings.utilisation_query, settings.utilisation_memory_query)
     url, metric = settings.utilisation_exporter, settings.utilisation_metric
     return Exporters(url, metric, lambda: nodes_in_use(state), settings.utilisation_memory_metric)
+
+
+def choose_counters(settings: ReclamationSettings, state: State) -> QueriedCounters | ScrapedCounters:
+    """The source of what DCGM counts, by the settings."""
+    if settings.utilisation_exporter:
+        return ScrapedCounters(settings.utilisation_exporter, lambda: nodes_with_gpus(state))
+    return QueriedCounters(settings.utilisation_url, settings.health_query, lambda: nodes_with_gpus(state))
+
+
+def nodes_with_gpus(state: State) -> set[str]:
+    """The nodes whose GPUs an exporter may know, also those that are missing; a node that is away has none."""
+    there = (node for node in state.nodes.values() if not (node.gone or node.silent))
+    return {node.name for node in there if node.gpus or node.is_short}
 
 
 def nodes_in_use(state: State) -> set[str]:

@@ -5,7 +5,7 @@ numbers of changes that an operator should look at.
 
 import structlog
 
-from tessera.domain.devices.mig_changes import changes_by_pool
+from tessera.domain.devices.mig.changes import changes_by_pool
 from tessera.domain.state import State
 from tessera.engine.defragmentation.mig_changes import count_troubled, next_change
 from tessera.kernel.errors import Transient

@@ -1,11 +1,14 @@
 """Settings of reclamation."""
 
+from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from tessera.kernel.process.settings import ServiceSettings
+from tessera.reclamation.health.counters import METRICS as HEALTH_METRICS
 from tessera.reclamation.prices.decide import FROM_ARRIVALS
+from tessera_schemas.cluster.health import HealthCause
 
 BY_GPU = "namespace, pod, exported_namespace, exported_pod, UUID, gpu, GPU_I_ID"
 """Labels by which a sample is told from that of another GPU."""
@@ -66,10 +69,40 @@ class ReclamationSettings(ServiceSettings):
     utilisation_busy_percent: int = Field(
         3, ge=1, le=100, description="Percentage of use from which a GPU counts as busy"
     )
-    utilisation_seconds: int = Field(30, ge=1, le=3600, description="Interval of measurements of the use of GPUs")
+    utilisation_seconds: int = Field(
+        30,
+        ge=1,
+        le=3600,
+        description="Interval of measurements of the use of GPUs, and of looks at the health of nodes",
+    )
+    health_query: str = Field(
+        f'{{__name__=~"{"|".join(HEALTH_METRICS)}"}}',
+        min_length=1,
+        description="Query of Prometheus for what DCGM counts of the health of GPUs: metrics by their names, with a "
+        "label that names the node",
+    )
+    health_conditions: dict[str, HealthCause] = Field(
+        default_factory=dict,
+        description="Further conditions of nodes that are bad news, and their cause, as JSON; a name with `=False` at "
+        'its end is bad news while the condition is False: {"RackPower=False": "node_condition"}',
+    )
+    health_looks: int = Field(
+        3, ge=1, le=100, description="Number of looks that have to see a fault which may pass before it is told"
+    )
+    health_gone_seconds: int = Field(
+        300, ge=0, le=86_400, description="Time without a sign of a fault after which it is over"
+    )
     heads: int = Field(
         32, ge=1, le=512, description="Number of jobs at the front of each pool for which lent quota is taken back"
     )
+    fencing_secret: Path | None = Field(
+        None,
+        description="File with the secret that signs calls of the fencing webhook; a second line: the one before",
+    )
+    fencing_allow_http: bool = Field(
+        False, description="Permit an http:// URL of the fencing webhook, whose answer anybody on the way can forge"
+    )
+    fencing_call_seconds: float = Field(10.0, gt=0, le=60, description="Time for the fencing webhook to answer a call")
     prices: Literal["auto", "rehearsed", "auction", "off"] = Field(
         "auto",
         description="Method of learning the worth of pods; auto: rehearsed where numba is installed, else auction",

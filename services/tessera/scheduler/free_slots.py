@@ -12,6 +12,9 @@ from dataclasses import replace
 import structlog
 
 from tessera.domain.devices.resources import WHOLE_GPU
+from tessera.domain.entities import Use
+from tessera.domain.folding.services import count_below_minimum
+from tessera.domain.health.folding import count_sick
 from tessera.domain.state import State
 from tessera.engine.explain.held_back import held_back
 from tessera.engine.placement.capacity import count_backed_off, nodes_for
@@ -19,6 +22,7 @@ from tessera.engine.placement.free_slots import Tally, asked, unused
 from tessera.kernel.ledger.shard import Shard
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import cancel_all
+from tessera_schemas.work.tenant_shares import Limits
 
 Shown = tuple[str, tuple[str, ...], float]
 
@@ -52,6 +56,17 @@ def _tenants(state: State) -> Iterator[Shown]:
         yield "tenant_weight", (name,), known.weight
         if known.limits.gpus is not None:
             yield "tenant_gpus_max", (name,), known.limits.gpus
+        yield from _counted(use or Use(name), known.limits)
+
+
+def _counted(use: Use, limits: Limits) -> Iterator[Shown]:
+    """Numbers that count against each limit of a tenant, by its name, and the limit; GPUs are shown by themselves."""
+    counted = {"jobs": use.jobs, "pods": use.pods, "services": use.services, "sessions": use.sessions_of(None)}
+    for limit, number in counted.items():
+        most = getattr(limits, limit)
+        if most is not None:
+            yield "tenant_counted", (use.name, limit), number
+            yield "tenant_counted_max", (use.name, limit), most
 
 
 NODES_AT_ONCE = 64
@@ -71,6 +86,8 @@ async def measuring(ports: Ports, shard: Shard, every_seconds: float) -> AsyncIt
         await cancel_all(task)
         ports.metrics.left_of_pools([])  # the next leader measures
         ports.metrics.nodes_backed_off({})
+        ports.metrics.nodes_sick({})
+        ports.metrics.services_below_minimum.set(0)
         ports.metrics.sharing.show([])
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             log.error("slots_not_measured", error=repr(error))
@@ -102,4 +119,6 @@ async def _measure_once(ports: Ports, shard: Shard) -> None:
         found.append(replace(left, unused=unused(state, pool), held_back=rules))
     ports.metrics.left_of_pools(found)
     ports.metrics.nodes_backed_off(count_backed_off(shard.state))
+    ports.metrics.nodes_sick(count_sick(shard.state))
+    ports.metrics.services_below_minimum.set(count_below_minimum(shard.state))
     ports.metrics.sharing.show(sharing(shard.state))

@@ -81,6 +81,7 @@ class Chance:
 
     by_name = True
     words = 3
+    whole_gpu = 100
 
     def __init__(self, seed: int) -> None:
         self._random = Random(f"chance {seed}")

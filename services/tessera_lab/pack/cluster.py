@@ -1,7 +1,7 @@
 """The nodes and pods of a trace as the engine takes them."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tessera.domain.devices.empty_nodes import empty_node
 from tessera.domain.devices.resources import Need, Node, RoleNeed
@@ -21,10 +21,14 @@ class RefusedThoughItFits(Exception):
     """The rule that every figure rests on was broken: the run is worth nothing."""
 
 
-def nodes_of(trace: Trace, seed: int) -> list[Node]:
-    """The trace's nodes with nothing on them; their names carry the run's order, which decides between equals."""
+def nodes_of(trace: Trace, seed: int, labels: Callable[[int], dict[str, str]] = lambda at: {}) -> list[Node]:
+    """
+    The trace's nodes with nothing on them; their names carry the run's order, which decides between equals.
+
+    `labels` are those of a node by its place in the trace's own order.
+    """
     places, found = node_order(len(trace.nodes), seed).tolist(), []
-    for node, place in sorted(zip(trace.nodes, places, strict=True), key=lambda pair: pair[1]):
+    for at, (node, place) in sorted(enumerate(zip(trace.nodes, places, strict=True)), key=lambda each: each[1][1]):
         seen = NodeSeen(
             kind="node_seen",
             name=f"node-{place:05d}",
@@ -35,6 +39,7 @@ def nodes_of(trace: Trace, seed: int) -> list[Node]:
             gpus=node.gpus,
             gpu_model=node.model,
             device_profile="plugin",
+            labels=labels(at),
         )
         found.append(empty_node(seen))
     return found

@@ -6,6 +6,7 @@ from the state, and the decision takes it in. No message is stored, and nothing 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 
 from tessera.domain.folding.fold import apply_record, take_in
 from tessera.domain.runtimes import JobKind, learn
@@ -30,7 +31,8 @@ from tessera_schemas.facts import (
     RunStarted,
     owner,
 )
-from tessera_schemas.ledger import Allocated, AnyRecord, Revoked, TakenFact
+from tessera_schemas.ledger import Allocated, AnyRecord, Revoked, TakenFact, Waiting
+from tessera_schemas.reasons import Code
 from tessera_schemas.shard.orders import Order
 
 SHARD = "main"
@@ -53,6 +55,7 @@ class LiveEngine:
         self._runs: dict[int, str] = {}
         self._stopped: list[int] = []
         self._looked_ms = 0
+        self._waits: list[int] = []
         config = ConfigProposed(kind="config_proposed", expected_version=0, body=config_of(policy))
         self._commit(0, [config], holder="lab")
         for first in range(0, len(sizes), FACTS_MAX):
@@ -91,6 +94,10 @@ class LiveEngine:
         """The lines of the jobs that were relocated; each is in line again, or was started again at once."""
         return self._stopped
 
+    def next_wait_s(self) -> int | None:
+        """Second at which the first of the jobs that wait for their data waits no more."""
+        return -(-self._waits[0] // 1000) if self._waits else None
+
     def _relocations(self, now_ms: int) -> Plan | None:
         """Plan that reclamation would propose first; None until half an hour after there was none."""
         if not self._state.tree.policy.defragment or now_ms - self._looked_ms < LOOK_MS:
@@ -106,16 +113,26 @@ class LiveEngine:
         """Decides until no new order follows from what was decided; the lines of the jobs that start."""
         begun: list[int] = []
         fresh: Sequence[Order] = ()
-        while self._facts or fresh:
+        while self._facts or fresh or self._is_wait_over(now_ms):
             facts, self._facts = self._facts[:FACTS_MAX], self._facts[FACTS_MAX:]
             for record in self._commit(now_ms, facts, fresh):
                 if isinstance(record, Allocated):
                     begun.append(self._lines[record.job_id])
                     self._runs[begun[-1]] = run_id(record.job_id, record.attempt)
                     self._facts += started_at_once(record)
+                elif isinstance(record, Waiting) and record.reason.code is Code.WAITING_FOR_DATA:
+                    heappush(self._waits, record.reason.numbers["until_ts"])
             fresh = orders(self._state, self._published, now_ms)
             self._published |= {order.pool: order.jobs for order in fresh}
         return begun
+
+    def _is_wait_over(self, now_ms: int) -> bool:
+        """Whether a job waits for its data no more since the last call; the committer's tick finds out by itself."""
+        over = False
+        while self._waits and self._waits[0] <= now_ms:
+            heappop(self._waits)
+            over = True
+        return over
 
     def _commit(
         self, ts: int, facts: Iterable[AnyFact], fresh: Sequence[Order] = (), holder: str = ""

@@ -10,14 +10,17 @@ PROGRESS_EVERY = 512
 
 
 def replay(
-    jobs: Sequence[TraceJob], queue: QueueingPolicy, progress: Callable[[int], None] = lambda done: None
+    jobs: Sequence[TraceJob],
+    queue: QueueingPolicy,
+    progress: Callable[[int], None] = lambda done: None,
+    wakes: Callable[[], int | None] = lambda: None,
 ) -> list[int]:
     """
     Seconds that each job waits, in the order of `jobs`, which is that of arrival. A job that is stopped runs for its
     whole duration again, and has waited until its last start: what it did before is lost.
 
-    `progress` is told now and then how many have started. Raises ValueError when a policy leaves somebody waiting for
-    ever in an empty room: it cannot be served.
+    `progress` is told now and then how many have started; `wakes` says at which second to ask the policy besides.
+    Raises ValueError when a policy leaves somebody waiting for ever in an empty room: it cannot be served.
     """
     at = {job.line: index for index, job in enumerate(jobs)}
     waits = [-1] * len(jobs)
@@ -27,6 +30,7 @@ def replay(
     while started < len(jobs):
         times = [running[0][0]] if running else []
         times += [jobs[arrived].submit_s] if arrived < len(jobs) else []
+        times += [wake] if (wake := wakes()) is not None else []
         if not times:
             raise ValueError(
                 f"{len(jobs) - started} jobs never start, the first is on line {jobs[waits.index(-1)].line}"

@@ -6,7 +6,7 @@ the cluster by a clock, real or virtual, as the server does.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 import orjson
 
@@ -157,6 +157,14 @@ class MemoryCluster:
         self._core.patch("pods", namespace, name, limited)
         await self.after("patch")
 
+    async def resize_pod(self, namespace: str, name: str, uid: str, container: str, resources: Json) -> None:
+        """Strategic patch of the subresource in the core, held to the UID; simulated kubelets then take it."""
+        await self._enter("patch")
+        wanted = {"containers": [{"name": container, "resources": orjson.loads(orjson.dumps(resources))}]}
+        body: Json = {"metadata": {"uid": uid}, "spec": wanted}
+        self._core.patch("pods", namespace, name, body, "resize", by_keys=True)
+        await self.after("patch")
+
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
         """Merge patch in the core, held to the node's version."""
         await self._enter("patch")
@@ -168,6 +176,16 @@ class MemoryCluster:
         """Merge patch in the core, held to the node's version."""
         await self._enter("patch")
         self._core.patch("nodes", "", name, {"metadata": {"resourceVersion": resource_version, "labels": dict(labels)}})
+        await self.after("patch")
+
+    async def taint_node(
+        self, name: str, resource_version: str, taints: Sequence[Json], annotations: Mapping[str, str | None]
+    ) -> None:
+        """Merge patch in the core, held to the node's version."""
+        await self._enter("patch")
+        meta = {"resourceVersion": resource_version, "annotations": dict(annotations)}
+        spec = {"taints": [dict(taint) for taint in taints]}
+        self._core.patch("nodes", "", name, {"metadata": meta, "spec": spec})
         await self.after("patch")
 
     async def patch_pod_status(self, namespace: str, name: str, patch: Json) -> None:
@@ -255,6 +273,12 @@ class MemoryCluster:
         """Store a copy of `secret`, which goes with an object that owns it."""
         await self._enter("create", "secrets")
         self._core.create("secrets", namespace, orjson.loads(orjson.dumps(secret)))
+        await self.after("create")
+
+    async def create_ingress(self, namespace: str, ingress: Json) -> None:
+        """Store a copy of `ingress`, which goes with an object that owns it; nothing is routed."""
+        await self._enter("create", "ingresses")
+        self._core.create("ingresses", namespace, orjson.loads(orjson.dumps(ingress)))
         await self.after("create")
 
     async def _enter(self, verb: str, kind: str = "pods") -> None:

@@ -16,6 +16,7 @@ from tessera_lab.bench.together.platform import cpu_seconds_of
 from tessera_local.platform import NATS, REDIS, Platform
 from tessera_schemas import subjects
 from tessera_schemas.config import Config, ConfigBody, Limits, Queue, Tenant
+from tessera_schemas.shard.services import SEPARATE
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesPlatform
 
@@ -28,7 +29,7 @@ CATCH_UP_SECONDS = 8.0
 @asynccontextmanager
 async def platform_on(plane: ControlPlane, folder: Path) -> AsyncIterator[Platform]:
     """All services with the accounts that `deploy` made, configured for one tenant and one queue without limits."""
-    async with KubernetesPlatform(folder, plane, notify=lambda _: None) as platform:
+    async with KubernetesPlatform(folder, plane, layout=SEPARATE, notify=lambda _: None) as platform:
         place = find(platform.directory, {}, platform.shard)
         operator = place.identity(subjects.OPERATOR)
         body = ConfigBody(

@@ -126,6 +126,13 @@ BAD: dict[str, tuple[object, list[tuple[str, str]]]] = {
         changed("spec.roles.0.affinity", [{"key": "ssd", "operator": "Exists"}]),
         [("Inadmissible", "roles.worker")],
     ),
+    "a preference of no weight": (
+        changed(
+            "spec.roles.0.affinity_preferred",
+            [{"weight": 0, "terms": [{"key": "ssd", "operator": "Exists"}]}],
+        ),
+        [("InvalidField", "roles[0].affinity_preferred[0].weight")],
+    ),
     "an affinity that says too little": (
         changed("spec.roles.0.affinity", [{"key": "ssd", "operator": "In"}]),
         [("InvalidField", "roles[0].affinity[0]")],
@@ -158,7 +165,10 @@ BAD: dict[str, tuple[object, list[tuple[str, str]]]] = {
         changed("spec.roles.0.gpu_models", ["b300"]),
         [("Inadmissible", "roles.worker")],
     ),
-    "a field nothing honours yet": (changed("spec.datasets", [{"name": "d"}]), [("NotSupportedYet", "datasets")]),
+    "a data set of no known size": (
+        changed("spec.datasets", [{"name": "d"}]),
+        [("MissingField", "datasets[0].size_bytes")],
+    ),
     "a role whose least is more than what it asks for": (
         changed("spec.roles.0.min_replicas", 5),
         [("InvalidField", "roles[0]")],

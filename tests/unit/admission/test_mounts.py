@@ -82,6 +82,45 @@ async def test_the_answer_says_what_is_mounted() -> None:
     assert notes == ["/mnt: a of claim sets, read-only, by mounts of the configuration"]
 
 
+EVERYWHERE = Mount(path="/shared/home", claim="homes", in_every_pod=True)
+SHARED = Mount(path="/shared", claim="shared", in_every_pod=True, read_only=True)
+
+
+@pytest.mark.parametrize(
+    ("volumes", "claims"),
+    [
+        ([], [("/shared", "shared", True), ("/shared/home", "homes", False)]),
+        (
+            [{"kind": "empty", "mount_path": "/shared/home/"}],
+            [("/shared/home/", "", False), ("/shared", "shared", True)],
+        ),
+    ],
+    ids=["a pod without volumes", "a pod with something of its own there"],
+)
+async def test_what_every_pod_has_is_mounted_at_its_path(volumes: list[dict[str, Any]], claims: list[Any]) -> None:
+    of_others = Mount(path="/other", claim="other", in_every_pod=True, tenants=("other",))
+    world = await World.with_policy(config_body(mounts=(*MOUNTS, EVERYWHERE, SHARED, of_others)))
+    await world.submits(changed("spec.roles.0.template", SPEC["roles"][0]["template"] | {"volumes": volumes}))
+    (fact,) = world.facts
+    assert isinstance(fact, JobAdmitted)
+    found = fact.spec.roles[0].template.volumes
+    assert [(each.mount_path, each.name, each.read_only) for each in found] == claims
+    assert JobAdmitted.model_validate_json(fact.to_bytes()) == fact
+
+
+@pytest.mark.parametrize(("count", "refused"), [(30, False), (31, True)])
+async def test_a_pod_that_has_no_room_for_them_is_refused_by_name(count: int, refused: bool) -> None:
+    world = await World.with_policy(config_body(mounts=(EVERYWHERE, SHARED)))
+    own = [{"kind": "empty", "mount_path": f"/own/{number}"} for number in range(count)]
+    await world.submits(changed("spec.roles.0.template", SPEC["roles"][0]["template"] | {"volumes": own}))
+    (fact,) = world.facts
+    assert isinstance(fact, JobRefused) is refused
+    if isinstance(fact, JobRefused):
+        (reason,) = fact.reasons
+        assert reason.field == "roles[0].template.volumes"
+        assert "mounts /shared, /shared/home in every pod" in reason.detail
+
+
 @pytest.mark.parametrize(
     ("mounts", "why"),
     [

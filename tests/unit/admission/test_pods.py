@@ -130,6 +130,10 @@ WRONG = {
     "a node selector in no domain": changed("spec.roles.0.node_selector", {"a..b/c": "d"}),
     "a toleration in no domain": changed("spec.roles.0.tolerations", [{"key": "a..b/c"}]),
     "an affinity in no domain": changed("spec.roles.0.affinity", [{"key": "a..b/c", "operator": "Exists"}]),
+    "a preference in no domain": changed(
+        "spec.roles.0.affinity_preferred",
+        [{"weight": 1, "terms": [{"key": "a..b/c", "operator": "Exists"}]}],
+    ),
     "a device in no domain": with_resources(devices={"a..b/c": 1}),
     "an annotation in no domain": with_template(annotations={"a..b/c": "d"}),
     "a key that no secret has": with_template(env_from={"A": SECRET | {"key": ".."}}),

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from tessera_schemas.base import job_id
+from tessera_schemas.cluster.node_terms import ToldPlaces
 from tessera_schemas.config import ConfigBody, Queue
 from tessera_schemas.facts import CheckpointReported, ConfigProposed, JobAdmitted, JobRefused
+from tessera_schemas.shard.records import DatasetTold
 from tests.builders import SHARD, config_body
 from tests.unit.admission.admission_world import SPEC, World, submit
 
@@ -179,7 +181,6 @@ WRONG = {
     "a queue that is not there": ({"spec": {**spec(), "queue": "nowhere"}}, "no such queue: nowhere"),
     "a class that is not there": ({"spec": {**spec(), "priority_class": "most"}}, "no such class: most"),
     "steps without a command": ({"spec": {**spec(), "launcher": "steps"}}, "roles[0].template.command: "),
-    "what nothing honours yet": ({"spec": {**spec(), "datasets": [{"name": "d"}]}}, "datasets: nothing honours"),
     "a variable that shows GPUs": ({"spec": spec(env={"NVIDIA_VISIBLE_DEVICES": "all"})}, "NVIDIA_VISIBLE_DEVICES"),
     "a bound that no job can have": (
         {"parameters": [PARAMETERS[0], {"name": "gpus", "type": "int", "default": 2, "min": 1, "max": 65}]},
@@ -213,6 +214,20 @@ async def test_a_report_of_a_checkpoint_is_a_fact_of_its_tenant() -> None:
     await world.submits(report)
     said = CheckpointReported(kind="checkpoint_reported", job_id="a" * 20, tenant="lab", path="/data/7", attempt=2)
     assert world.facts == [said]
+
+
+async def test_what_a_tenant_says_of_its_data_set_is_a_fact_of_that_tenant() -> None:
+    world = await World.with_policy()
+    places = {"size_bytes": 5, "nodes": ("node-a",), "gone": ("node-b",)}
+    await world.submits({"kind": "tell_dataset", "v": 1, "dataset": "corpus", **places})
+    told = DatasetTold(kind="dataset_told", tenant="lab", dataset="corpus", places=ToldPlaces(**places))
+    assert world.facts == [told]
+
+
+async def test_nobody_tells_of_another_tenants_data_set() -> None:
+    world = await World.with_policy()
+    said = {"kind": "tell_dataset", "v": 1, "dataset": "corpus", "gone": ["node-a"], "tenant": "ops"}
+    assert await refused(world, said) == [("TenantMismatch", "tenant")]
 
 
 @pytest.mark.parametrize("path", ["", "a\nb", "x" * 1025, 7], ids=["none", "two lines", "too long", "a number"])

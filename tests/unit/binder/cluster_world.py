@@ -13,6 +13,7 @@ from tessera.binder.adoption.assembly import UsersWork
 from tessera.binder.decide.steps import read_pod
 from tessera.binder.devices.reports import DeviceReports
 from tessera.binder.handlers import Runs
+from tessera.binder.nodes.fenced_nodes import FencedNodes
 from tessera.binder.nodes.other_ledgers import OtherLedgers
 from tessera.binder.nodes.others import OthersByNode, informers_of_others
 from tessera.binder.nodes.ownership import Ownership
@@ -37,14 +38,19 @@ from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
 from tessera.kernel.tasks.freshness import Freshness, keep_looking
 from tessera.reclamation.absence.handlers import Absences, GonePods, only_what_is_judged
+from tessera.reclamation.fencing.handlers import Fences
+from tessera.reclamation.fencing.webhook import PowerSwitch
+from tessera.reclamation.health.handlers import CountersOfNodes, HealthLooks
 from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation
 from tessera.reclamation.lost_runs.handlers import LostRuns
+from tessera.reclamation.progress.handlers import ProgressLooks
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_local.cluster.core import SimCluster
 from tessera_local.cluster.in_memory import MemoryCluster, drive
 from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tessera_local.cluster.objects.store import Options
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.health import HealthPolicy
 from tessera_schemas.cluster.labels import NAMES_US, RUN_LABEL, USERS_PODS, pods_of_shard
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import FACT_MESSAGE, AnyFact
@@ -129,12 +135,18 @@ class World:
         nodes: tuple[str, ...] = ("node-a", "node-b"),
         policy: Policy | None = None,
         utilisation: Utilisation | None = None,
+        counters: CountersOfNodes | None = None,
+        health: HealthPolicy | None = None,
         beside: "World | None" = None,
         start_ms: int = 5,
         gpus: int = 8,
+        switch: PowerSwitch | None = None,
         **settings: Any,
     ) -> None:
-        """`beside` is an installation that has the same cluster, with NATS and a ledger of its own."""
+        """
+        `switch` turns lost nodes off. `beside` is an installation that has the same cluster, with NATS and a ledger of
+        its own.
+        """
         self.clock = VirtualClock() if beside is None else beside.clock
         self.core = SimCluster(self.clock, options=Options(start_ms=start_ms)) if beside is None else beside.core
         self._beside = beside
@@ -143,7 +155,8 @@ class World:
         self.books = Committed(ts=self.clock.now_ms(), name="tx" if beside is None else "second")
         self.records: list[AnyRecord] = []
         self.facts: list[AnyFact] = []
-        self._utilisation, self._settings = utilisation, settings
+        self._utilisation, self._counters, self._settings = utilisation, counters, settings
+        self._switch = switch
         self._cursor = 0
         self.clock_of: dict[str, OwnClock] = {}
         self._cluster_of: dict[str, Hanging] = {}
@@ -151,7 +164,7 @@ class World:
         self.metrics: dict[str, Metrics] = {}
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._has_listener: dict[str, Any] = {}
-        self.books.begin(body=config_body(policy=policy or Policy(node_lost_seconds=30)))
+        self.books.begin(body=config_body(policy=policy or Policy(node_lost_seconds=30), health=health))
         for name in nodes:
             self.core.create("nodes", "", node_object(NodeRow(name=name, cpu="64", memory="512Gi", gpus=gpus), name))
 
@@ -159,7 +172,7 @@ class World:
         if self._beside is None:
             self._tasks["cluster"] = [asyncio.create_task(drive(self.core, self.clock))]
         self.start_binder()
-        self._start_reclamation()
+        self.start_reclamation()
         await self.run(1)
         return self
 
@@ -204,6 +217,7 @@ class World:
             await devices.on_ledger(entries)
 
         self._has_listener["binder"] = on_ledger
+        fenced = FencedNodes(nodes, ports.cluster, self.state, members, self.clock)
         node_loops = (
             seen.follow(),
             *(seen.follow_others(informer) for informer in others.informers),
@@ -220,10 +234,12 @@ class World:
             runs.worklist.run(),
             runs.events.publish(),
             runs.warnings.read(),
+            fenced.work(),
         )
         self._start("binder", *loops, *node_loops, *users.loops())
 
-    def _start_reclamation(self) -> None:
+    def start_reclamation(self) -> None:
+        """A new one, that remembers nothing."""
         ports, settings = self._ports("reclamation"), ReclamationSettings(**self._mine(ReclamationSettings))
         gone = GonePods(self.state)
         ours = Informer(ports.cluster, "pods", self.clock, pods_of_shard(SHARD))
@@ -236,12 +252,18 @@ class World:
         troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds, fresh)
         looks = Looks(ports.cluster, ports.ledger, self.state, nodes, (ours, informer), troubles.counted)
         losses = LostRuns(ports, settings, self.state, pods, users, troubles, members, fresh)
-        parts: list[Any] = [absences, losses]
+        progress = ProgressLooks(ports, settings, self.state, pods, members, fresh)
+        parts: list[Any] = [absences, losses, progress]
         follow = (absences.follow_pods(), absences.follow_users(), _drain(nodes))
-        loops = [keep_looking(fresh, self.clock, looks.look), *follow, absences.report(), losses.report()]
+        health = HealthLooks(ports, settings, self.state, nodes, members, self._counters)
+        reports = absences.report(), losses.report(), health.report(), progress.report()
+        loops = [keep_looking(fresh, self.clock, looks.look), *follow, *reports]
         if self._utilisation is not None:
             parts.insert(0, Idleness(ports, settings, self.state, self._utilisation, members))
             loops.append(parts[0].report())
+
+        if self._switch is not None:
+            loops.append(Fences(ports, settings, self.state, nodes, troubles, members, self._switch).work())
 
         async def on_ledger(entries: list[Entry]) -> None:
             for part in parts:
@@ -265,7 +287,7 @@ class World:
         waiting = any(self.state.index.waiting.values())
         start_by = self.state.index.start_by
         due = start_by and start_by[0][0] <= self.clock.now_ms()
-        if new or waiting or due or self.state.index.elastic:
+        if new or waiting or due or self.state.index.elastic or self.state.index.restarting:
             await self.commit(*new)
 
     async def commit(self, *facts: AnyFact) -> LedgerMessage:

@@ -11,6 +11,7 @@ from tessera.binder.adoption.decide.amounts import pod_amounts
 from tessera.binder.decide.pods import pod_of
 from tessera.domain.devices.resources import role_need
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.gang_groups import RoleGroup
 from tessera_schemas.job import JobSpec, Resources, Template
 from tessera_schemas.work.pod_template import EnvSource, InitContainer
 from tests.builders import GIB, job_spec, role
@@ -172,6 +173,22 @@ def test_a_value_may_refer_to_what_tessera_says_of_the_pod() -> None:
     assert names.index("TESSERA_JOB_ID") < names.index("SLURM_JOB_ID")
     assert len(names) == len(set(names))
     assert {"name": "TESSERA_RANK", "value": "0"} in container(spec)["env"]
+
+
+def test_a_pod_knows_the_number_of_its_copy_of_each_group() -> None:
+    head, worker = (
+        each.model_copy(update={"name": name, "replicas": pods})
+        for (each,), name, pods in ((spec_with().roles, "head", 2), (spec_with().roles, "worker", 8))
+    )
+    team = RoleGroup(name="a-team", pods={"head": 1, "worker": 4})
+    spec = job_spec(head, worker, groups=(team, RoleGroup(name="pair", within="a-team", pods={"worker": 2})))
+    found = []
+    for rank in range(10):
+        pod = pod_of(job(spec), run(spec), rank, spec, 7, node())
+        env = {entry["name"]: entry.get("value") for entry in pod["spec"]["containers"][0]["env"]}
+        found.append((env.get("TESSERA_GROUP_A_TEAM"), env.get("TESSERA_GROUP_PAIR")))
+    assert found[:2] == [("0", None), ("1", None)]
+    assert found[2:] == [("0", "0"), ("0", "0"), ("0", "1"), ("0", "1"), ("1", "2"), ("1", "2"), ("1", "3"), ("1", "3")]
 
 
 def test_a_task_of_an_array_knows_its_array_and_index() -> None:

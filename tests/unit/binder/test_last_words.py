@@ -8,6 +8,7 @@ from tessera.domain.entities import Run
 from tessera.domain.last_words import BYTES_MAX, MARK, PodWord, read_word
 from tessera.domain.storing.fast import replace
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.labels import SESSION_LABEL
 from tessera_schemas.facts import RunEnded
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import SCRIPT_WORDS_FROM
@@ -119,6 +120,17 @@ def test_a_script_cancels_its_job() -> None:
     )
 
 
+@pytest.mark.parametrize(("ask", "code"), [("pause", Code.PAUSED_AS_IDLE), ("end", Code.ENDED_AS_IDLE)])
+def test_a_session_has_a_last_word_without_a_runner_by_the_label_that_is_ours_to_set(ask: str, code: Code) -> None:
+    pod = first_pod(word(ask=ask, who="no kernel was busy for 2h"), runner="mine")
+    alone = run(job_spec(role(replicas=1)), pods=1, bound=True, started=True)
+    plain = end(pod, of=alone).reason
+    assert plain is not None
+    assert plain.code is Code.POD_FAILED
+    pod["metadata"].setdefault("labels", {})[SESSION_LABEL] = "notebook"
+    assert end(pod, of=alone).reason == Reason(code=code, detail="no kernel was busy for 2h")
+
+
 def test_only_the_first_pod_speaks_only_with_a_runner_and_only_where_it_failed() -> None:
     asks = word(ask="cancel")
     other = first_pod(asks)
@@ -153,7 +165,9 @@ def test_an_eviction_stands_against_a_wish_to_begin_anew_and_not_against_a_cance
     assert find_own_end(stopping("requeue"), [in_notice, read_pod(api_pod(1))]) is None
 
 
-@pytest.mark.parametrize(("ask", "code"), [("requeue", Code.POD_DELETED), ("cancel", Code.POD_FAILED)])
+@pytest.mark.parametrize(
+    ("ask", "code"), [("requeue", Code.POD_DELETED), ("cancel", Code.POD_FAILED), ("pause", Code.POD_DELETED)]
+)
 def test_an_older_committer_gets_what_it_can_read(ask: str, code: Code) -> None:
     fact = end(first_pod(word(ask=ask, steps=1, head=[ROW])), api_pod(1))
     assert end_for(fact, SCRIPT_WORDS_FROM) == fact

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.binder.decide.nodes import node_gone, node_seen
+from tessera.binder.decide.told_data import unread_words
 from tessera_schemas.cluster.device_vendors import GPU_RESOURCES
 from tessera_schemas.config import Pool
 from tessera_schemas.facts import NodeSeen, Others
@@ -252,3 +253,22 @@ def test_a_node_that_says_nothing_of_itself_has_nothing() -> None:
 
 def test_a_node_that_is_gone_is_said_to_be() -> None:
     assert (node_gone("node-a").gone, node_gone("node-a").ready) == (True, False)
+
+
+def test_words_about_data_sets_that_count_for_nothing_are_named_as_they_stand() -> None:
+    says = {"tessera.io/datasets": "vision/photos, Maps,, a/b/c ,ok"}
+    assert unread_words({}, says) == ("Maps", "a/b/c")
+    assert unread_words({"fluid.io/s-lab-corpus": "true"}, {}) == ()
+    many = ",".join(f"d{number:03}" for number in range(257))
+    assert unread_words({}, {"tessera.io/datasets": many}) == ("*/d256",)
+
+
+def test_a_node_reports_the_data_sets_of_its_annotation_and_of_fluids_labels() -> None:
+    kept = {"fluid.io/s-lab-corpus": "true", "fluid.io/s-h-alluxio-t-lab-corpus": "6B", "fluid.io/dataset-num": "1"}
+    seen = node_seen(
+        api_node(metadata={"labels": kept, "annotations": {"tessera.io/datasets": "vision/photos, maps,,A"}})
+    )
+    assert seen.datasets == ("*/maps", "lab/corpus", "vision/photos")
+    # Namespace and data set may have hyphens both: a label is read in each way that it can be meant.
+    seen = node_seen(api_node(metadata={"labels": {"fluid.io/s-team-a-corpus": "true"}}))
+    assert seen.datasets == ("team-a/corpus", "team/a-corpus")

@@ -12,7 +12,7 @@ from tessera.binder.decide.pods import pod_of, tolerations
 from tessera.domain.work.gang import bearing
 from tessera_schemas.base import Json
 from tessera_schemas.cluster import labels as contract
-from tessera_schemas.job import AffinityTerm, JobSpec, Operator, Role, Template, Toleration, Volume
+from tessera_schemas.job import AffinityTerm, JobSpec, Operator, Role, Session, Template, Toleration, Volume
 from tests.builders import GIB, job_spec, placement, role
 from tests.kubelet import expanded
 from tests.unit.binder.binder_builders import JOB, RUN, job, node, run
@@ -277,6 +277,14 @@ def test_lists_of_conditions_are_terms_each_with_the_conditions_that_hold_beside
     assert [term["matchExpressions"] for term in needed["nodeSelectorTerms"]] == [[rack, east], [rack, west]]
 
 
+def test_what_a_role_prefers_of_nodes_stands_in_the_pod_as_well() -> None:
+    east = {"key": "zone", "operator": "In", "values": ["east"]}
+    pod = made(job_spec(role(affinity_preferred=({"weight": 30, "terms": [east]},))))
+    assert allowed(pod)
+    preferred = {"weight": 30, "preference": {"matchExpressions": [east]}}
+    assert pod["spec"]["affinity"] == {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
+
+
 def test_further_devices_are_asked_of_the_kubelet_by_their_name() -> None:
     pod = made(job_spec(role(devices={"rdma/hca": 2})))
     assert allowed(pod)
@@ -330,3 +338,17 @@ def test_a_checkpoints_path_is_handed_on_as_it_was_said_and_a_command_as_the_tem
     (container,) = pod["spec"]["containers"]
     assert (container["command"], container["args"]) == (["sh", "$(TESSERA_RANK)"], ["$$"])
     assert env_of(pod)["A"] == "$(TESSERA_JOB_ID)"
+
+
+def test_the_pod_of_a_session_has_its_label_and_is_told_the_rule_by_which_it_stops_itself() -> None:
+    spec = job_spec()
+    rule = Session(kind="notebook", idle_seconds=7200, warning_seconds=300, on_idle="end")
+    told = {"IDLE_SECONDS": "7200", "WARNING_SECONDS": "300", "ON_IDLE": "end"}
+    for session, expected in ((rule, told), (Session(kind="terminal"), {}), (None, {})):
+        pod = pod_of(replace(job(spec), session=session), run(spec), 0, spec, 7, node())
+        env = {name.removeprefix("TESSERA_SESSION_"): value for name, value in env_of(pod).items() if "SESSION" in name}
+        assert env == expected
+        assert pod["metadata"]["labels"].get("tessera.io/session") == (session.kind if session else None)
+        probe = pod["spec"]["containers"][0].get("readinessProbe")
+        assert (probe is None) == (session is not rule)
+        assert probe is None or probe["exec"]["command"][-1] == "! test -s /tmp/tessera-idle-warning"

@@ -6,14 +6,14 @@ from functools import partial
 
 import pytest
 
-from tessera.binder.decide.ends import reason_for
+from tessera.binder.decide.ends import end_for, reason_for
 from tessera.binder.decide.steps import as_told, find_own_end, read_pod, seconds_to_settle, to_report
 from tessera.domain.entities import Run, SurplusPod
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import RANK_LABEL, RUN_LABEL
 from tessera_schemas.facts import AnyFact, PodsBound, RunEnded, RunStarted
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.ledger_form import RUN_ENDS_FROM, STARTS_TELL_ALL_FROM
+from tessera_schemas.shard.ledger_form import RUN_ENDS_FROM, SCRIPT_WORDS_FROM, STARTS_TELL_ALL_FROM
 from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import RUN, api_pod, run
 
@@ -290,6 +290,11 @@ BLAMED: list[tuple[str, list[Json], int, tuple[str, ...]]] = [
 def test_a_gang_that_broke_blames(pods: list[Json], rank: int, nodes: tuple[str, ...]) -> None:
     fact = gang_end(*pods)
     assert (fact.rank, fact.nodes) == (rank, nodes)
+
+
+def test_a_pod_that_ran_out_of_memory_says_so_for_rules_and_not_to_older_committers() -> None:
+    fact = gang_end(failed(0, 5), failed(3, 6, 137, why="OOMKilled"))
+    assert (fact.oom, end_for(fact, SCRIPT_WORDS_FROM - 1).oom, gang_end(failed(0, 5, 137)).oom) == (True, False, False)
 
 
 def test_all_suspects_are_named() -> None:

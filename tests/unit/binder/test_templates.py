@@ -5,10 +5,12 @@ import pytest
 from tessera.binder.pods import templates
 from tessera.binder.pods.templates import Templates
 from tessera.domain.entities import Job
+from tessera.domain.storing.fast import replace
 from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ports import Message
 from tessera_schemas.job import JobSpec, Template
-from tessera_schemas.work.arrays import JobArray
+from tessera_schemas.shard.records import RolloutRequested
+from tessera_schemas.work.arrays import SERVICE_TASKS, JobArray, ServiceSize
 from tests.builders import admitted, config_proposed, job_spec, node_seen, role
 from tests.ledgers import Committed
 
@@ -81,3 +83,24 @@ async def test_the_spec_of_a_task_is_its_arrays_also_once_it_was_forgotten() -> 
     ledger = CountedLedger(books)
     assert await Templates(ledger).of(task) == spec  # type: ignore[arg-type]
     assert ledger.read_ns == [task.taken_n]
+
+
+async def test_replicas_of_two_revisions_have_each_the_programs_of_its_own() -> None:
+    books = Committed()
+    books.commit(config_proposed(), node_seen(), holder="scheduler-1")
+    spec = job_spec(role(), service=ServiceSize(max_replicas=2, replicas=1), array=JobArray(tasks=SERVICE_TASKS))
+    service = admitted("chat", spec)
+    books.commit(service)
+    books.commit()
+    old = next(job for job in books.state.jobs.values() if job.task_of)
+    asked = {"kind": "rollout_requested", "job_id": service.job_id, "tenant": "lab", "revision": 1}
+    programs = {"worker": {"image": "chat:2", "args": ["--fast"]}}
+    books.commit(RolloutRequested.model_validate({**asked, "programs": programs}))
+    books.commit()
+    new = replace(old, spec_at=books.state.jobs.get(service.job_id).spec_at)
+    kept = Templates(CountedLedger(books))  # type: ignore[arg-type]
+    images = [(await kept.of(job)).roles[0].template.image for job in (old, new, old, new)]
+    assert images == ["train:1", "chat:2", "train:1", "chat:2"]
+    whole = await kept.of(new)
+    assert whole.roles[0].template.args == ("--fast",)
+    assert whole.roles[0].resources == spec.roles[0].resources

@@ -46,6 +46,9 @@ class Gateway:
                 gateway.sent.append(self.rfile.read(int(self.headers["Content-Length"])))
                 self.do_GET()
 
+            def do_PUT(self) -> None:
+                self.do_POST()
+
             def log_message(self, *_: Any) -> None: ...
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -11,6 +11,7 @@ from tessera.client.cluster.findings import Finding
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
 from tessera_schemas.cluster.cluster_roles import Right
+from tessera_schemas.shard.services import COMPACT, LAYOUTS, SEPARATE
 
 Json = dict[str, Any]
 EVERYTHING = frozenset(OF_TENANT.union(*CLUSTER_WIDE.values()))
@@ -26,7 +27,10 @@ def suspended_job(namespace: str, scheduler: str = "tessera") -> Json:
 
 
 class Api:
-    """Namespaces in `let_in` have the binder's RoleBinding; `lacks` are rights that nobody has."""
+    """
+    Namespaces in `let_in` have the binder's RoleBinding; `lacks` are rights that nobody has. Accounts are those of the
+    layout's processes.
+    """
 
     def __init__(
         self,
@@ -38,7 +42,9 @@ class Api:
         nodes: tuple[Json, ...] = (),
         fails: Exception | None = None,
         fails_to_say: Exception | None = None,
+        layout: str = SEPARATE,
     ) -> None:
+        self.processes = LAYOUTS[layout]
         self.pods, self.jobs, self.let_in, self.lacks = list(pods), list(jobs), let_in, lacks
         self.others, self.nodes = dict(others), list(nodes)
         self.fails, self.fails_to_say = fails, fails_to_say
@@ -59,8 +65,8 @@ class Api:
         if namespace:
             assert user == account("binder")
             return namespace in self.let_in and right in OF_TENANT - self.lacks
-        service = user.rpartition("-")[2]
-        return right in CLUSTER_WIDE[service] - self.lacks
+        hosted = self.processes.get(user.rpartition("-")[2], ())
+        return any(right in CLUSTER_WIDE.get(service, frozenset()) - self.lacks for service in hosted)
 
 
 async def lines(api: Api, *tenants: str) -> list[str]:
@@ -120,6 +126,18 @@ async def test_rights_that_an_older_role_did_not_give_are_named_once_for_all_nam
         "binder may not get rayclusters of ray.io in the cluster; `helm upgrade` to the chart of this version",
         f"binder may not patch jobs of batch in t0, t1, t2, t3 and 2 more{NO_SUSPENSION}; {ROLES}",
     ]
+
+
+async def test_a_right_to_read_what_makes_replicas_is_named() -> None:
+    lacks = frozenset({Right("apps", "replicasets", "get"), Right("apps", "statefulsets", "get")})
+    (line,) = await lines(Api(lacks=lacks))
+    assert line.startswith("binder may not get replicasets of apps, get statefulsets of apps in the cluster; `helm")
+
+
+async def test_services_that_share_a_process_have_the_rights_of_its_account() -> None:
+    assert await lines(Api(let_in=("lab",), layout=COMPACT), "lab") == []
+    found = await lines(Api(let_in=("lab",), layout=COMPACT, lacks=frozenset({Right("", "nodes", "get")})), "lab")
+    assert [line.partition(" may not ")[0] for line in found] == ["reclamation", "binder"]
 
 
 async def test_an_account_without_any_right_is_one_finding() -> None:

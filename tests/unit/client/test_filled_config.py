@@ -35,11 +35,12 @@ def test_each_value_that_was_filled_is_told_with_its_reason() -> None:
 
 @pytest.mark.parametrize("off", ["off", "'off'", "false"])
 def test_what_the_file_says_stays_also_the_word_off(off: str) -> None:
-    words, patience = (
+    words, patience, near = (
         f"preset: {off}, backfill: {off}, idle: {off}",
         "order_patience_seconds: 172800, cordoned: restart, kept_beside_gpus_percent: 0, lent_kept_seconds: 0",
+        "gang_topology: unconstrained",
     )
-    policy = f"policy: {{{words}, defragment: false, defragment_min_gain_gpu_seconds: 0, {patience}}}"
+    policy = f"policy: {{{words}, defragment: false, defragment_min_gain_gpu_seconds: 0, {patience}, {near}}}"
     found = read(f"tenants: [{{name: lab, priority_classes: []}}]\nqueues: [{{name: q}}]\n{policy}\n")
     assert found.body.policy == Policy()
     assert found.body.tenants[0].priority_classes == ()

@@ -1,5 +1,6 @@
 """What people met in their first hours, each kept as it was mended."""
 
+import json
 import re
 from pathlib import Path
 
@@ -27,6 +28,23 @@ def test_nobody_gets_a_token_for_a_tenant_that_does_not_exist(tmp_path: Path) ->
     assert "tenant nobody: is not known in" in said.output
     assert "`tessera apply` a configuration that names it first" in said.output
     assert not list(tmp_path.glob("*tokens*"))
+
+
+@pytest.mark.parametrize("beside", [["--operator"], ["lab", "--user", "ana"]])
+def test_a_token_for_one_thing_is_a_tenants(tmp_path: Path, beside: list[str]) -> None:
+    asked = ["token", "new", *beside, "--only", "places", "--credentials", str(tmp_path)]
+    said = CliRunner().invoke(app, asked, env={"TESSERA_HOME": str(tmp_path)})
+    assert (said.exit_code, list(tmp_path.glob("*tokens*"))) == (Exit.USAGE, [])
+    assert "with --only" in said.output
+
+
+def test_the_list_of_tokens_says_what_each_is_for(tmp_path: Path) -> None:
+    (tmp_path / "lab.json").write_text("{}")
+    at = ["--credentials", str(tmp_path)]
+    for more in ([], ["--only", "places"]):
+        assert not CliRunner().invoke(app, ["token", "new", "lab", *more, *at]).exit_code
+    listed = CliRunner().invoke(app, ["token", "list", "-o", "json", *at])
+    assert sorted(each["only"] for each in json.loads(listed.stdout)["items"]) == ["", "places"]
 
 
 def test_what_runs_without_an_image_runs_in_one_that_has_python() -> None:

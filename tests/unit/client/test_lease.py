@@ -1,6 +1,7 @@
 """The lease of an allocation: its first pod ends when it has heard nothing of its client, which renews it meanwhile."""
 
 import asyncio
+import re
 import signal
 import subprocess
 import time
@@ -18,15 +19,25 @@ POD = "a" * 20 + "-1-0"
 
 
 def waits(rank: int = 0, tasks: int = 1, seconds: float = 0.5, start: float = 3) -> "subprocess.Popen[str]":
-    """The program of a pod, whose lease lasts half a second."""
+    """The program of a pod, whose lease lasts half a second, once it heeds signals."""
     text = waiting_script(lease=seconds, start=start, look=0.1, pause="0.1")
     env = {"PATH": "/usr/bin:/bin", "SLURM_PROCID": str(rank), "SLURM_NNODES": str(tasks)}
-    return subprocess.Popen(["/bin/sh", "-c", text], env=env, stderr=subprocess.PIPE, text=True)
+    pod = subprocess.Popen(["/bin/sh", "-c", text], env=env, stderr=subprocess.PIPE, text=True)
+    heeded = 1 << signal.SIGUSR1 - 1 | 1 << signal.SIGTERM - 1
+    while pod.poll() is None and caught_by(pod.pid) & heeded != heeded:
+        time.sleep(0.01)
+    return pod
+
+
+def caught_by(pid: int) -> int:
+    """Signals that a process has handlers for, as the kernel's mask."""
+    (mask,) = re.findall(r"^SigCgt:\s+(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(mask, 16)
 
 
 def test_a_pod_that_hears_nothing_of_its_client_fails_within_its_lease_and_says_so() -> None:
     pod = waits()
-    _, said = pod.communicate(timeout=10)
+    _, said = pod.communicate(timeout=60)
     assert (pod.returncode, said) == (
         1,
         "the client of this allocation was not heard for 0.5 seconds: the allocation ends\n",
@@ -34,24 +45,24 @@ def test_a_pod_that_hears_nothing_of_its_client_fails_within_its_lease_and_says_
 
 
 def test_a_renewed_lease_goes_on_and_sigterm_ends_it_at_once() -> None:
-    pod = waits()
-    for _ in range(10):
-        time.sleep(0.15)
+    pod = waits(seconds=3)
+    for _ in range(8):
+        time.sleep(0.5)
         pod.send_signal(signal.SIGUSR1)
     assert pod.poll() is None
     pod.send_signal(signal.SIGTERM)
-    assert pod.wait(timeout=5) == 0
+    assert pod.wait(timeout=60) == 0
 
 
 def test_the_first_pod_of_a_gang_has_until_the_last_one_runs_and_the_others_hold_no_lease() -> None:
-    first, second = waits(tasks=2), waits(rank=1, tasks=2)
+    first, second = waits(tasks=2, start=60), waits(rank=1, tasks=2)
     time.sleep(1)
     assert (first.poll(), second.poll()) == (None, None)
     first.send_signal(signal.SIGUSR1)  # from here on it is as short as any
-    assert first.wait(timeout=2) == 1
+    assert first.wait(timeout=60) == 1
     assert second.poll() is None
     second.send_signal(signal.SIGTERM)
-    assert second.wait(timeout=5) == 0
+    assert second.wait(timeout=60) == 0
 
 
 def test_the_program_is_what_the_pods_of_an_allocation_run() -> None:
@@ -84,8 +95,8 @@ async def test_the_client_renews_at_once_and_again_until_the_step_ends(
             thrice.set()
         await call.end()
 
-    async with exec_calls(tmp_path, play) as server, server.pods() as pods, renewed(pods, POD, RENEW):
-        await asyncio.wait_for(thrice.wait(), 10)
+    async with exec_calls(tmp_path, play) as server, server.pods() as pods, renewed("salloc", pods, POD, RENEW):
+        await asyncio.wait_for(thrice.wait(), 60)
     assert {(call.pod, *call.words) for call in asked} == {(POD, *RENEW)}
     assert capsys.readouterr().err == ""
 
@@ -104,6 +115,6 @@ async def test_a_pod_that_is_not_reached_is_told_once_before_its_lease_is_over(
             often.set()
         await call.end(1)
 
-    async with exec_calls(tmp_path, play) as server, server.pods() as pods, renewed(pods, POD, RENEW):
-        await asyncio.wait_for(often.wait(), 10)
+    async with exec_calls(tmp_path, play) as server, server.pods() as pods, renewed("salloc", pods, POD, RENEW):
+        await asyncio.wait_for(often.wait(), 60)
     assert capsys.readouterr().err.count("is not reached") == 1

@@ -1,7 +1,6 @@
 """Views that are followed without a terminal are printed when they change, and only then; orders are checked first."""
 
 import asyncio
-import contextlib
 
 import pytest
 
@@ -16,18 +15,18 @@ from tests.builders import config_body
 
 
 async def followed(*answers: list[str] | Transient) -> None:
-    """Each look finds the next answer, and the last one for ever."""
-    left = list(answers)
+    """Each look finds the next answer, and a few more the last one; then it is Ctrl-C."""
+    left = [*answers, answers[-1], answers[-1]]
 
     async def read() -> list[str]:
-        answer = left.pop(0) if len(left) > 1 else left[0]
+        if not left:
+            raise asyncio.CancelledError
+        answer = left.pop(0)
         if isinstance(answer, Transient):
             raise answer
         return answer
 
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(0.2):
-            await watch(read, every_seconds=0.001)
+    await watch(read, every_seconds=0.001)
 
 
 async def test_a_view_is_printed_again_only_when_it_has_changed(capsys: pytest.CaptureFixture[str]) -> None:

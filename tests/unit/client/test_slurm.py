@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from tessera.client.commands.slurm_words.squeue import PARTITIONS, node_state, partitions, queue_columns
-from tessera.client.outcomes import Failure, Refused
+from tessera.client.outcomes import Failure, Mistaken, Refused
 from tessera.client.slurm import values
 from tessera.client.slurm.listing import words
 from tessera.client.slurm.scripts import pods
@@ -19,7 +19,7 @@ from tessera.client.slurm.scripts.options import OPTIONS, split_words
 from tessera.client.slurm.scripts.script import read_script
 from tessera.client.slurm.updating import read_update
 from tessera.client.views.rendering import COLUMNS, table
-from tessera_schemas.commands import UpdateJob
+from tessera_schemas.commands import ResizePods, UpdateJob
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.views import JobView, NodeView, QueueView
 from tessera_schemas.work.arrays import Dependency
@@ -39,6 +39,12 @@ def test_a_script_becomes_a_job_whose_pods_run_it() -> None:
     assert (role.resources.memory_bytes, role.resources.cpu_milli) == (64 * GIB, 4000)
     assert role.template.command[:2] == ("/bin/bash", "-c")
     assert role.template.command[2].endswith("python train.py\n")
+
+
+def test_a_script_may_ask_for_nodes_of_its_own() -> None:
+    assert [job(*options).roles[0].exclusive for options in (("--exclusive",), ("--gpus=8",))] == [True, False]
+    with pytest.raises(Mistaken, match="2 tasks of a node are pods here"):
+        job("--exclusive", "--ntasks-per-node=2")
 
 
 def test_generic_resources_go_to_admission_by_their_names() -> None:
@@ -248,6 +254,9 @@ def test_classes_and_requeueing_are_carried_over() -> None:
     assert job("--qos=urgent").priority_class == "urgent"
     assert job("--priority=low").priority_class == "low"
     assert job("--no-requeue").retry.max_attempts == 1
+    (rule,) = job("--no-requeue").retry.rules
+    assert (rule.action, {"NodeLost", "PodEvicted"} <= {*rule.causes}) == ("fail", True)
+    assert not {"StartTimeout", "ImageNotPulled"} & {*rule.causes}, "what did not begin is no second beginning"
     assert job("--requeue").retry.max_attempts > 1
 
 
@@ -525,6 +534,10 @@ def test_an_update_changes_what_a_job_may_be_given_after_its_submit() -> None:
         ("JobId=7 TimeLimit=5 Partition=large", "say one, then the other"),
         ("JobId=7 Priority=100", "QOS=CLASS"),
         ("JobId=7 NumNodes=2", "numnodes: cannot be changed"),
+        ("JobId=7 ArrayTaskThrottle=2", "by `tessera scale JOB N`"),
+        ("JobId=7 NumTasks=2", "by `tessera scale JOB N`"),
+        ("JobId=7 MinMemoryCPU=2G NumCPUs=8", "MinMemoryNode=SIZE.*MinCPUsNode=COUNT"),
+        ("JobId=7 MinMemoryNode=much MinCPUsNode=0", "MinCPUsNode=0: write one number.*MinMemoryNode=much: write 64G"),
         ("JobId=7", "no change is named"),
         ("Partition=large", "name a job: JobId=JOB"),
         ("JobId=7 large", "large: write NAME=VALUE"),
@@ -557,6 +570,19 @@ def test_an_update_reads_fields_of_the_spec_as_sbatch_does(asked: str, changes: 
     (command,) = update.commands("a" * 20, {"8": "b" * 20})
     assert isinstance(command, UpdateJob)
     assert command.given == changes
+
+
+@pytest.mark.parametrize(
+    ("asked", "size"),
+    [
+        ("MinCPUsNode=8 MinMemoryNode=16G", {"cpu_milli": 8000, "memory_bytes": 16 * 2**30}),
+        ("minmemorynode=512", {"memory_bytes": 512 * 2**20}),
+    ],
+)
+def test_an_update_gives_nodes_of_a_job_that_runs_another_size_in_place(asked: str, size: dict[str, int]) -> None:
+    (command,) = read_update(["JobId=7", *asked.split()], MOMENT).commands("a" * 20, {})
+    assert isinstance(command, ResizePods)
+    assert command.model_dump(include={"cpu_milli", "memory_bytes"}, exclude_none=True) == size
 
 
 def test_names_of_nodes_are_folded_as_slurm_folds_them() -> None:

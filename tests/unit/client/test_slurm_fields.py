@@ -108,6 +108,12 @@ def test_get_and_slurms_words_show_the_project() -> None:
     assert "project" not in dict(job_facts(none, NOW))
 
 
+def test_a_job_with_nodes_to_itself_shares_none() -> None:
+    told = [queue_fields.rows_as("%h", NOW)(job) for job in (view(exclusive=True), view())]
+    assert told == ["NO", "OK"]
+    assert queue_fields.long_lines("oversubscribe:4", [view(exclusive=True)], NOW)[1] == "NO  "
+
+
 def test_a_run_counts_at_the_size_that_it_has_now() -> None:
     place = [Placement(rank=rank, role="w", node=f"n{rank}", gpu_milli=1000) for rank in range(3)]
     grown = view(started_ts=1, gpu_milli=0, pods=1, placements=place, held_pods=3, held_gpu_milli=3000)

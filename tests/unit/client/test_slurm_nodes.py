@@ -173,6 +173,7 @@ def test_the_runner_is_told_whom_a_warning_is_for(signal: str, warning: str) -> 
         "srun -n1 a : -n3 b",
         'export MASTER_ADDR=$(hostname)\nexport MASTER_PORT=$(shuf -n 1)\nsrun -w "$second" python x',
         "mpirun -np 8 ./allreduce",
+        "srun --mpi=pmi2 ./allreduce",
         "timeout 20 srun -n 2 python3 -V",
         "ssh $host nvidia-smi",
         "srun --multi-prog file &\nsrun --exact -n1 x &\nwait",

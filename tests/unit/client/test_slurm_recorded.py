@@ -173,7 +173,7 @@ async def test_a_node_of_ones_own_is_a_pod_with_all_its_gpus(gpus: int, told: bo
     against = Against(script)
     spec = {"roles": [{"resources": {"gpus": gpus} if gpus else {}}]}
     await check_exclusive(AccessOptions(), script, spec, against)
-    assert (against.error is not None and "ask for all GPUs of a node" in str(against.error)) == told
+    assert (against.error is not None and "--gpus-per-node=8" in str(against.error)) == told
 
 
 @pytest.mark.usefixtures("shard")

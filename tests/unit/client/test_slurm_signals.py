@@ -21,7 +21,7 @@ def ended(tmp_path: Path, option: str, body: str) -> tuple[int, str]:
     first = pod.stdout.readline()
     pod.send_signal(signal.SIGTERM)
     try:
-        return pod.wait(20), first + pod.stdout.read()
+        return pod.wait(60), first + pod.stdout.read()
     finally:
         pod.kill()
 

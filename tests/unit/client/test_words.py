@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tessera.client.cluster import applying
 from tessera.client.input import files
@@ -12,7 +13,7 @@ from tessera.client.sending.keys import CI_SYSTEMS, choose_key
 from tessera.client.sending.ordering import describe_cancelled_owner
 from tessera.client.sending.submitting import name_of, spec_of_options
 from tessera_schemas.cluster.device_claims import DeviceClaim
-from tessera_schemas.job import Toleration
+from tessera_schemas.job import JobSpec, Toleration
 from tessera_schemas.text import quantities, units
 from tessera_schemas.work.short_form import full_job
 
@@ -170,6 +171,16 @@ def test_the_shortest_job_has_its_resources_and_image_at_its_top_level() -> None
         ],
     }
     assert full_job(short) == full_job(full) == full
+
+
+def test_the_preferred_nodes_of_the_page_are_those_of_a_job_of_one_role() -> None:
+    page = (Path(__file__).parents[3] / "docs/placement.md").read_text().partition("### Preferred nodes")[2]
+    said = yaml.safe_load(page.partition("```yaml")[2].partition("```")[0])
+    spec = full_job({"name": "a", "queue": "q", "gpus": 1, "image": "a", "spread": "zone", "max_skew": 2, **said})
+    spec["roles"][0]["resources"] |= {"cpu_milli": 1, "memory_bytes": 1}
+    (role,) = JobSpec.model_validate(spec).roles
+    assert [(each.weight, each.terms[0].operator) for each in role.affinity_preferred] == [(80, "In"), (20, "Gt")]
+    assert role.max_skew == 2
 
 
 def test_what_is_said_twice_or_beside_roles_is_left_for_the_contract_to_refuse() -> None:

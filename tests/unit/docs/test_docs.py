@@ -109,7 +109,14 @@ def test_every_command_that_a_page_names_exists_with_its_options(page: Path) -> 
         if command.name == "srun":
             known |= {f"--{name}" for name in steps.OPTIONS}
         given = {word.split("=")[0] for word in words[: words.index("--") if "--" in words else None] if word[0] == "-"}
+        given = {option for word in given for option in _parted(word, known)}
         assert given <= known, f"{command.name}: {given - known}"
+
+
+def _parted(word: str, known: set[str]) -> set[str]:
+    """The options of a word such as `-it`, which stands for `-i -t` where both are there; else the word."""
+    parts = {f"-{letter}" for letter in word[1:]}
+    return parts if parts <= known else {word}
 
 
 @page_by_page
@@ -150,9 +157,9 @@ def test_every_setting_that_a_page_names_exists(page: Path) -> None:
         importlib.import_module(f"tessera.{service}.settings")
     shown = [ServiceSettings, *(model for model in ServiceSettings.__subclasses__() if model.service in SERVICES)]
     known = {f"TESSERA_{name}".upper() for model in shown for name in model.model_fields}
-    pods = ("decide/containers.py", "launchers/steps.py")
+    pods = ("decide/containers.py", "launchers/steps.py", "launchers/session_address.py")
     made = "".join((ROOT / "services/tessera/binder" / name).read_text() for name in pods)
-    told = set(re.findall(r'"(TESSERA_[A-Z_]+)"', made))
+    told = {name.rstrip("_") for name in re.findall(r'"(TESSERA_[A-Z_]+)"', made)}
     told |= set(re.findall(r"\$\{(TESSERA_[A-Z_]+)", (ROOT / "docker-compose.yml").read_text()))
     named = set(re.findall(r"TESSERA_[A-Z_]*[A-Z]", page.read_text()))
     # Besides settings: variables of pods and of compose, a CI secret, those of the client, the directory of traces.

@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from tessera.domain.devices.levels import in_short, unknown_levels, with_labels
 from tessera.domain.devices.resources import role_need
+from tessera_schemas.cluster.gang_groups import RoleGroup
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import Role, Topology
 from tessera_schemas.reasons import Code, Reason
@@ -31,16 +32,18 @@ def test_names_become_labels_and_labels_stay_what_they_are() -> None:
 def test_without_configured_names_every_word_is_a_label() -> None:
     (need,) = with_labels([role_need(lying("rack", spread="zone"))], {})
     assert (need.levels, need.spread) == (("rack",), "zone")
-    assert unknown_levels([lying("rack", spread="zone")], {}) == []
+    assert unknown_levels(job_spec(lying("rack", spread="zone")), {}) == []
 
 
 def test_each_name_that_is_not_there_is_refused_by_its_field() -> None:
-    against = unknown_levels([role(), lying("rak", "zone", "row", spread="zon")], LEVELS)
+    group = RoleGroup(name="pair", pods={"a": 1}, topology=Topology(level="hst"))
+    against = unknown_levels(job_spec(role("a"), lying("rak", "zone", "row", spread="zon"), groups=(group,)), LEVELS)
     assert {reason.code for reason in against} == {Code.NO_SUCH_TOPOLOGY_LEVEL}
     assert [(reason.field, reason.detail) for reason in against] == [
         ("roles[1].topology.level", "rak; there are zone, rack"),
         ("roles[1].topology.wider", "row; there are zone, rack"),
         ("roles[1].spread", "zon; there are zone, rack"),
+        ("groups[0].topology.level", "hst; there are zone, rack"),
     ]
 
 

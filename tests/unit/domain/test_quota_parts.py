@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from tessera.client.ledger.replay import verify
 from tessera.domain.devices.resources import NOTHING
-from tessera.domain.quota_parts import OUT_MS
+from tessera.domain.quota.parts import OUT_MS
 from tessera.domain.storing.snapshot import dump, load
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from tessera.domain.devices.empty_nodes import empty_node
-from tessera.domain.devices.offers import DeviceClass, Offer
+from tessera.domain.devices.offers import DeviceClass, Offer, amounts_of
 from tessera.domain.devices.resources import Need, Node
-from tessera.domain.devices.shares import amounts_of
 from tessera.domain.storing.fast import replace
 from tessera.engine.claims.drawing import (
     Drawn,

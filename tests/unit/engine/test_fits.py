@@ -27,6 +27,9 @@ def offering(offer: Offer, **more: Any) -> Node:
 
 
 MISSES = [
+    pytest.param(
+        need(gpus=4, devices=(("whole_node", 1),)), node(), FitFailure.GPU_NUMBER, id="a whole node of more GPUs"
+    ),
     pytest.param(need(), node(ready=False), FitFailure.NOT_READY, id="a node that is not ready takes nothing"),
     pytest.param(need(), node(ready=False, cordoned=True), FitFailure.CORDONED, id="nor one that is cordoned"),
     pytest.param(
@@ -116,6 +119,24 @@ MISSES = [
     ),
     pytest.param(
         CLAIMING, offering(KNOWN, drawn=((f"{DRIVER}/node-a/gpu-0", ()),)), FitFailure.CLAIMED, id="others have them"
+    ),
+    pytest.param(
+        need(devices=(("/lab/web", 1),)),
+        replace(node(), devices_free=(("/lab/web", 0),)),
+        FitFailure.APART,
+        id="a pod of its anti-affinity group is there",
+    ),
+    pytest.param(
+        need(by_pods=(("zone", "NotIn", ("a",)),)),
+        node(labels={"zone": "a"}),
+        FitFailure.APART,
+        id="a pod to stay away from is in its zone",
+    ),
+    pytest.param(
+        need(by_pods=(("zone", "In", ("b",)),)),
+        node(labels={"zone": "a"}),
+        FitFailure.FAR,
+        id="the pods to be near to are in another zone",
     ),
     pytest.param(
         need(gpus=1, single_numa=True), node(), FitFailure.NO_ZONES, id="its kubelet keeps no pod within a zone"

@@ -55,6 +55,38 @@ def test_empty_nodes_stay_whole_for_large_gangs() -> None:
     assert {name for name, _ in placed(roles((7, need(gpus=1))), nodes)} == {"b"}
 
 
+def preferring(*each: tuple[int, str]) -> Need:
+    """Prefers nodes of these racks, each with its weight."""
+    return need(gpus=1, affinity_preferred=tuple((weight, (("rack", "In", (rack,)),)) for weight, rack in each))
+
+
+def on_racks() -> dict[str, Node]:
+    """Best fit likes `c` most, then `b`."""
+    return cluster(
+        node("a", labels={"rack": "r0"}),
+        node("b", free=(1000,) * 3, gpus=3, labels={"rack": "r1"}),
+        node("c", free=(1000,) * 2, gpus=2, labels={"rack": "r2"}),
+    )
+
+
+def test_what_a_pod_prefers_comes_before_the_score_and_the_highest_sum_of_weights_first() -> None:
+    assert placed(roles((1, need(gpus=1))), on_racks())[0][0] == "c"
+    assert placed(roles((1, preferring((1, "r0")))), on_racks())[0][0] == "a"
+    assert placed(roles((1, preferring((30, "r0"), (20, "r1"), (20, "r1")))), on_racks())[0][0] == "b"
+    assert placed(roles((1, preferring((30, "r9")))), on_racks())[0][0] == "c"  # nobody has it: the score alone
+
+
+def test_pods_go_on_to_what_they_prefer_less_and_none_waits_for_it() -> None:
+    gang = roles((6, preferring((10, "r1"))))
+    assert [name for name, _ in placed(gang, on_racks())] == ["b"] * 3 + ["c"] * 2 + ["a"]
+    room = FreeCapacity(on_racks().values())
+    for _ in range(2):  # from the table as from every node anew
+        found = room.place(gang)
+        assert not isinstance(found, Reason)
+        assert [each.node for each in found][:3] == ["b"] * 3
+        room.give_back(gang, found)
+
+
 # -- whole or not at all --------------------------------------------------------------------------------------------
 
 

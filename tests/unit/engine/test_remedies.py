@@ -105,6 +105,14 @@ def test_a_node_selector_and_an_affinity_are_each_tried_alone() -> None:
     assert not {"selector", "affinity"} & set(offered(rounds, "both"))
 
 
+def test_a_job_that_keeps_apart_is_offered_a_place_beside_its_group() -> None:
+    rounds = Rounds(share("research", 8, None), nodes={"node-a": 8}, preset="off")
+    for key in ("one", "it"):
+        rounds.submit(key, anti_affinity=({"group": "web"},))
+    rounds.settle()
+    assert offered(rounds)["apart"].text == "no anti-affinity"
+
+
 def test_another_queue_is_offered_only_if_its_tenant_may_use_it() -> None:
     queues = (share("mine", 4, None), share("theirs", 8, None, tenants=("other",)), share("open", 8, None))
     rounds = Rounds(*queues, nodes={"node-a": 8}, preset="off")

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from tessera.domain.devices.levels import NEAR
 from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.placement.inadmissible import inadmissible
@@ -65,6 +66,29 @@ def test_of_equal_domains_the_one_without_devices_that_are_not_asked_for_is_take
     assert per_rack(placed(nodes, lying(8, levels=RACK, bound=True))) == {"c": 8}
     asking = need(gpus=8, devices=(("rdma/hca", 1),))
     assert per_rack(placed(nodes, lying(1, asking, levels=RACK, bound=True))) == {"a": 1}
+
+
+def test_where_nobody_asked_for_a_domain_the_score_chooses_among_those_that_hold_the_pods() -> None:
+    nodes = cluster(*(node(name, gpus, labels={"rack": name[0]}) for name, gpus in {"a0": 4, "b0": 2, "b1": 8}.items()))
+    asked = lying(2, levels=RACK, group="near")
+    assert {placement.node for placement in placed(nodes, asked)} == {"a0"}
+    unasked = lying(2, levels=RACK, group=NEAR)
+    assert {placement.node for placement in placed(nodes, unasked)} == {"b0"}
+    assert FreeCapacity(nodes.values()).place((unasked,)) == placed(nodes, unasked)
+
+
+def test_a_gang_too_large_to_be_tried_in_several_domains_takes_the_tightest_unasked() -> None:
+    sizes = {"b": (129, 8), "s": (259, 4)}
+    nodes = cluster(
+        *(
+            node(f"{rack}{at}", gpus, labels={"rack": rack})
+            for rack, (count, gpus) in sizes.items()
+            for at in range(count)
+        )
+    )
+    tight = need(gpus=1, cpu_milli=1)
+    assert per_rack(placed(nodes, lying(8, tight, levels=RACK, group=NEAR))) == {"s": 8}
+    assert per_rack(placed(nodes, lying(1024, tight, levels=RACK, group=NEAR))) == {"b": 1024}
 
 
 def test_a_role_bound_to_a_domain_waits_while_none_holds_it_and_names_the_nearest_miss() -> None:
@@ -187,6 +211,21 @@ def test_a_domain_that_is_full_keeps_a_role_waiting_as_do_not_schedule_does() ->
     assert wanted.items() <= reason.numbers.items()
 
 
+def test_a_full_domain_lets_others_have_more_as_far_as_the_skew_goes() -> None:
+    nodes = racks(a=1) | cluster(
+        node("b0", labels={"rack": "b"}, free=(1000,) + (0,) * 7),
+        node("c0", labels={"rack": "c"}, free=(1000,) * 2 + (0,) * 6),
+    )
+    assert refused(nodes, lying(6, spread="rack")).field == "roles.worker.spread"
+    assert per_rack(placed(nodes, lying(6, spread="rack", max_skew=2))) == {"a": 3, "b": 1, "c": 2}
+    reason = refused(nodes, lying(7, spread="rack", max_skew=2))
+    assert (reason.field, reason.numbers["max_skew"]) == ("roles.worker.spread", 2)
+
+
+def test_a_skew_is_used_only_where_it_has_to_be() -> None:
+    assert per_rack(placed(racks(a=3, b=1, c=2), lying(7, spread="rack", max_skew=4))) == {"a": 2, "b": 3, "c": 2}
+
+
 def test_a_domain_whose_nodes_are_away_or_could_never_take_a_pod_does_not_count() -> None:
     nodes = racks(a=1) | cluster(
         node("b0", labels={"rack": "b"}, ready=False), node("c0", gpus=0, labels={"rack": "c"}), node("d0")
@@ -219,7 +258,8 @@ def test_a_spread_that_only_small_domains_prevent_may_come_true_when_they_are_aw
     nodes = racks(a=2) | cluster(node("b0", 1, labels={"rack": "b"}))
     assert isinstance(place_gang((lying(10, spread="rack"),), nodes), Reason)
     assert inadmissible((lying(10, spread="rack"),), nodes.values()) is None
-    assert never(nodes, lying(17, spread="rack")).field == "roles.worker.spread"
+    assert never(nodes, lying(17, spread="rack", max_skew=14)).field == "roles.worker.spread"
+    assert inadmissible((lying(17, spread="rack", max_skew=15),), nodes.values()) is None
 
 
 # -- relations ------------------------------------------------------------------------------------------------------
@@ -233,6 +273,7 @@ def test_placements_that_break_what_their_roles_ask_are_told() -> None:
     assert not list(broken((lying(3, spread="rack"),), lie, nodes))
     uneven = (*lie, Placement(3, "worker", "a0", (3,), 1000))
     assert "evenly spread" in next(broken((lying(4, spread="rack"),), uneven, nodes))
+    assert not list(broken((lying(4, spread="rack", max_skew=2),), uneven, nodes))
     beside = (*lie[:2], Placement(2, "other", "b0", (2,), 1000))
     assert "nodes of those of worker" in next(
         broken((lying(2), lying(1, name="other", beside="worker")), beside, nodes)

@@ -13,7 +13,7 @@ import orjson
 
 from tessera.admission.decide.policy import AdmissionPolicy, templates_of, tree_of
 from tessera.admission.decide.templates import ExpandedJob, from_template
-from tessera.gateway.entrance.tokens import FILE_NAME, add_token
+from tessera.gateway.entrance.tokens import FILE_NAME, Only, add_token
 from tessera.gateway.main import serve
 from tessera.gateway.settings import GatewaySettings
 from tessera.kernel.clock import SystemClock
@@ -38,7 +38,7 @@ from tests.builders import SHARD, node_seen
 from tests.ledgers import Committed
 
 Json = dict[str, Any]
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 class Away:
@@ -125,8 +125,8 @@ class World:
         self.stop = asyncio.Event()
         self._told = 0
 
-    def token(self, tenant: str | None, user: str = "") -> str:
-        return add_token(self.tokens_file, tenant, user)
+    def token(self, tenant: str | None, user: str = "", only: Only | None = None) -> str:
+        return add_token(self.tokens_file, tenant, user, only)
 
     def stream(self, kind: str) -> Stream:
         return self.broker.stream(subjects.stream(kind, SHARD))

@@ -37,7 +37,7 @@ class LedgerClock(SystemClock):
         return self.ts
 
 
-LEDGER = random_ledger(4, 300, ts=20_400 * DAYS.ms - 150_000)
+LEDGER = random_ledger(7, 300, ts=20_400 * DAYS.ms - 150_000)
 TENANTS = {"lab", "other"}
 
 
@@ -88,7 +88,7 @@ async def test_an_operator_sees_all_of_the_ledger_by_tenant_and_it_is_the_capaci
     assert body["sum"] == body["capacity"] == expected["", "capacity"]
     for tenant in TENANTS:
         of = {cause: amount for (name, cause), amount in expected.items() if name == tenant}
-        use = {cause: of.pop(cause) for cause in USE}
+        use = {cause: of.pop(cause, 0) for cause in USE}
         (item,) = (item for item in body["items"] if item["name"] == tenant)
         assert (item["causes"], {cause: item[cause] for cause in USE}) == (of, use)
         assert 0 < use["worked"] < use["measured"] < of["used"]

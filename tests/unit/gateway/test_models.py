@@ -24,7 +24,7 @@ from tessera_schemas.commands import (
 from tessera_schemas.documents.registry import registered
 
 GATEWAY = Path(tessera.gateway.__file__).parent
-ADDRESS = {"kind", "v", "job_id", "tenant"}
+ADDRESS = {"kind", "v", "job_id", "tenant", "dataset"}
 
 
 def models_of_the_contract(base: type[BaseModel]) -> Iterator[type[BaseModel]]:

@@ -42,6 +42,23 @@ def test_a_token_may_be_bound_to_a_user_and_counts_no_more_once_it_is_bound_to_a
     assert not loaded(path).holds(caller)
 
 
+def test_a_token_may_be_for_one_thing_only_and_counts_no_more_once_it_is_for_all(path: Path) -> None:
+    narrowed = add_token(path, "lab", only="places")
+    tokens = loaded(path)
+    caller = tokens.caller(narrowed)
+    assert caller is not None
+    assert (caller.only, tokens.holds(caller)) == ("places", True)
+    path.write_text(path.read_text().replace("only = 'places'\n", ""))
+    assert not loaded(path).holds(caller)
+
+
+@pytest.mark.parametrize("owner", ["kind = 'operator'", "kind = 'tenant'\ntenant = 'lab'\nuser = 'ana'"])
+def test_no_operators_and_no_users_token_is_for_one_thing_only(path: Path, owner: str) -> None:
+    path.write_text(f"['4f1d0c2ab37e']\n{owner}\nonly = 'places'\nsha256 = '{'0' * 64}'\n")
+    with pytest.raises(StartupError, match="for one thing only"):
+        read_entries(path)
+
+
 def test_a_file_that_was_written_before_tokens_had_users_is_read_and_kept(path: Path) -> None:
     path.write_text(f"['4f1d0c2ab37e']\nkind = 'tenant'\ntenant = 'lab'\nsha256 = '{'0' * 64}'\n")
     before = path.read_text()

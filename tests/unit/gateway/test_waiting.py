@@ -5,7 +5,7 @@ import asyncio
 from tessera_schemas.base import job_id
 from tessera_schemas.facts import CancelRequested
 from tests.builders import SHARD, admitted, job_spec
-from tests.unit.gateway.gateway_world import World
+from tests.unit.gateway.gateway_world import SECONDS, World
 
 JOB = job_id(SHARD, "lab", "k1")
 PATH = f"/v1/jobs/{JOB}/wait"
@@ -45,8 +45,11 @@ async def test_those_who_wait_count_as_open_streams_of_their_token(world: World)
     await world.commit(admitted("k1", job_spec()))
     token = world.token("lab")
     async with world.gateway(streams_per_token=1):
-        asked = asyncio.create_task(world.ask("GET", f"{PATH}?timeout=2", token))
-        await asyncio.sleep(0.5)
+        asked = asyncio.create_task(world.ask("GET", f"{PATH}?timeout=300", token))
+        async with asyncio.timeout(SECONDS):
+            while not world.measured("tessera_gateway_event_streams"):
+                await asyncio.sleep(0.01)
         said = await world.ask("GET", PATH, token)
         assert (said.status, said.code) == (429, "RateLimited")
+        await world.commit(CancelRequested(kind="cancel_requested", job_id=JOB, why=""))
         await asked

@@ -39,7 +39,7 @@ class Loop:
 
     async def result(self) -> None:
         assert self.running is not None
-        await asyncio.wait_for(self.running, 30)
+        await asyncio.wait_for(self.running, 60)
 
 
 async def test_a_batch_that_fails_for_now_is_tried_again_whole_and_before_any_later_one() -> None:

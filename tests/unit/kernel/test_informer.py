@@ -39,7 +39,7 @@ class World:
     async def until(self, **counts: int) -> list[tuple[str, str]]:
         """Take deltas until each type came as often as said."""
         seen: list[Delta] = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while any(sum(one.type == change for one in seen) < number for change, number in counts.items()):
                 seen += await self.informer.next()
         return [(one.type, one.object["metadata"]["name"]) for one in seen]

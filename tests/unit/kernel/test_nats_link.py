@@ -10,7 +10,7 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
 from tessera.kernel.nats.connection import NatsConnection
 
-SECONDS = 20.0
+SECONDS = 60.0
 INFO = b'INFO {"max_payload": 1048576}\r\n'
 NOT_NATS = {"HTTP": b"HTTP/1.1 400 Bad Request\r\n\r\n", "bytes": b"\x00\xff" * 40 + b"\r\n", "no JSON": b"INFO {\r\n"}
 

@@ -52,7 +52,7 @@ class Loop:
 
     async def result(self) -> None:
         assert self.running is not None
-        await asyncio.wait_for(self.running, 30)
+        await asyncio.wait_for(self.running, 60)
 
     def waiting(self) -> list[bytes]:
         return [message.data for message in self.broker.streams["Q"].messages.values()]

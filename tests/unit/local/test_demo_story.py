@@ -1,7 +1,6 @@
 """The opening of the demo tells what the events say, and draws it."""
 
-from tessera_local.demo.story import ENDED, RUNS, STOPS, WAITS, Track, chart, special
-from tessera_schemas.job import not_supported_yet
+from tessera_local.demo.story import ENDED, RUNS, STOPS, WAITS, Track, chart
 
 
 def track(name: str, *steps: tuple[float, str]) -> Track:
@@ -28,7 +27,3 @@ def test_the_chart_fits_a_terminal_and_says_what_its_signs_mean() -> None:
     lines = list(chart({"a": track("test-p1", (0.0, WAITS), (9.0, RUNS))}, 10.0))
     assert max(map(len, lines)) <= 80
     assert "· waits" in lines[2]
-
-
-def test_the_jobs_of_the_story_ask_for_nothing_that_is_not_honoured() -> None:
-    assert not not_supported_yet(special("test1"))

@@ -1,6 +1,7 @@
 """The simulated cluster's core in virtual time: what its kubelets, finalizers, watches and faults do."""
 
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -675,6 +676,68 @@ def test_a_program_does_not_do_again_what_it_is_told_is_done():
     assert saved(world, "p") == "/checkpoints/9000"
     world.wait(1000)
     assert world.phase("p") == "Succeeded"
+
+
+def test_a_program_reports_its_steps_until_it_hangs_which_only_a_first_run_does():
+    world = World()
+    world.node()
+    world.pod("hangs", simulate_seconds="5", simulate_step_seconds="1", simulate_hang_step="2")
+    world.pod("works", simulate_seconds="5", simulate_step_seconds="1")
+    seen = []
+    for _ in range(8):
+        world.wait(1000)
+        notes = (world.get(name).meta.get("annotations") or {} for name in ("hangs", "works"))
+        seen.append(tuple(each.get("tessera.io/progress", "") for each in notes))
+    assert list(dict.fromkeys(seen)) == [("", ""), ("1", "1"), ("2", "2"), ("2", "3"), ("2", "4")]
+    assert (world.phase("hangs"), world.phase("works")) == ("Running", "Succeeded")
+
+
+# -- programs that are probed
+
+
+def readiness(world: World, name: str) -> tuple[str, float, list[bool]]:
+    """Value of the pod's condition, the seconds since its start at which it came, and what its containers are."""
+    status = world.status(name)
+    found = next(
+        (one for one in status["conditions"] if one["type"] == "Ready"), {"status": "", "lastTransitionTime": ""}
+    )
+    times = [
+        datetime.fromisoformat(each)
+        for each in (status["startTime"], found["lastTransitionTime"] or status["startTime"])
+    ]
+    return found["status"], (times[1] - times[0]).total_seconds(), [one["ready"] for one in status["containerStatuses"]]
+
+
+def test_a_pod_is_not_ready_and_ready_again_when_its_program_says_so():
+    world = World(start_ms=0)
+    world.node()
+    world.pod(
+        "p", simulate_seconds="9", simulate_ready_turns="2 4 6.5", simulate_message="idle", simulate_exit_code="1"
+    )
+    world.wait(1900)
+    assert readiness(world, "p") == ("", 0, [True])
+    world.wait(200)
+    assert readiness(world, "p") == ("False", 2, [False])
+    world.wait(2000)
+    assert readiness(world, "p") == ("True", 4, [True])
+    world.core.set_reachable("n1", False)
+    world.wait(6000)
+    assert readiness(world, "p") == ("True", 4, [True])
+    world.core.set_reachable("n1", True)
+    world.wait(10)
+    assert (world.phase("p"), readiness(world, "p")[:2]) == ("Failed", ("False", 6)), "as it was seen on the node"
+    assert world.status("p")["containerStatuses"][0]["state"]["terminated"]["message"] == "idle"
+
+
+def test_a_program_that_is_stopped_says_nothing_at_its_end():
+    world = World()
+    world.node()
+    world.pod("p", finalizer=True, simulate_seconds="9", simulate_message="idle")
+    world.wait(500)
+    world.core.delete("pods", NS, "p")
+    world.wait(1000)
+    ended = world.status("p")["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended.get("message")) == (143, None)
 
 
 # -- nodes that go

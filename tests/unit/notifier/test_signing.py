@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tessera.kernel.errors import Transient
-from tessera.notifier.signing import headers, read_secrets
+from tessera.kernel.messaging.signing import headers, read_secrets
 
 
 def write(directory: Path, text: str) -> None:

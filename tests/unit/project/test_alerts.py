@@ -28,7 +28,7 @@ rule_by_rule = pytest.mark.parametrize("rule", RULES, ids=NAMES)
 
 
 def promtool(*words: str) -> None:
-    done = subprocess.run(["promtool", *words], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["promtool", *words], capture_output=True, text=True, timeout=240)
     assert not done.returncode, done.stdout + done.stderr
 
 

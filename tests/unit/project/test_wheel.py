@@ -58,7 +58,7 @@ def test_a_command_that_the_wheel_cannot_carry_out_says_so(unpacked: Path, words
         cwd=unpacked,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert said.returncode == 5
     assert "run it from a checkout of the sources" in said.stderr

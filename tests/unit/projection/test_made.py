@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tessera.projection.views import view
+from tessera.projection.array_views import view
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tessera.client.slurm.listing.fields import reason_of
 from tessera.domain.entities import Use
-from tessera.domain.quota_parts import OUT_MS
+from tessera.domain.quota.parts import OUT_MS
 from tessera.domain.state import State
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
@@ -187,6 +187,13 @@ def test_a_job_shows_what_it_holds_beside_what_its_gang_asks_for():
     ledger.commit(run_absent(run).model_copy(update={"ranks": (0,)}))
     shown = views.fold(ledger.stored[at:]).view("jobs", run[:-2])
     assert (shown.pods_now, shown.gpu_milli_now) == (4, 8000)
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_a_job_shows_whether_its_pods_have_nodes_to_themselves(exclusive):
+    ledger, views = Committed().begin(), Followed()
+    ledger.commit(admitted("k1", job_spec(role(gpus=8, exclusive=exclusive))))
+    assert views.fold(ledger.stored).view("jobs", admitted("k1").job_id).exclusive is exclusive
 
 
 def test_an_array_shows_what_one_of_its_tasks_asks_for_while_it_is_live():

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from tessera.kernel.errors import Transient
 from tessera.reclamation.idle_runs.decide import GpuUsage
-from tessera.reclamation.idle_runs.exporters import ANSWER_BYTES_MAX, Exporters
+from tessera.reclamation.idle_runs.exporters import SCRAPE_BYTES_MAX, Exporters
 from tessera.reclamation.idle_runs.samples import read_exposition
 from tessera.reclamation.settings import ReclamationSettings
 
@@ -93,7 +93,7 @@ async def test_the_nodes_that_hold_gpus_are_asked_and_no_others(fake: Fake, url:
 
 
 async def test_a_silent_node_leaves_its_pods_unmeasured_and_the_others_measured(fake: Fake, url: str) -> None:
-    too_long = "x" * (ANSWER_BYTES_MAX + 1)
+    too_long = "x" * (SCRAPE_BYTES_MAX + 1)
     fake.answers = {"a": sample("x", 3), "b": (500, ""), "c": (200, f"{METRIC}{{pod="), "d": (200, too_long)}
     source = Exporters(url, METRIC, lambda: ["a", "b", "c", "d"])
     assert percents(await source.usage()) == {("lab", "x"): [3]}

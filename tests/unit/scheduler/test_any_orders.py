@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.engine import ENGINE_ID
@@ -153,7 +153,7 @@ SAID = st.builds(
 
 
 @given(before=st.lists(SAID, max_size=12), waits=st.sampled_from(["k1", "k2"]))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 def test_after_any_orders_a_valid_one_is_served_soon(before: list[Said], waits: str) -> None:
     """Which it says again each second, as queueing does while the line in the ledger is another."""
 

@@ -197,9 +197,10 @@ def test_another_priority_class_of_an_array_is_that_of_its_waiting_tasks(rounds:
     assert rounds.state.jobs.get(task_id(array, 0)).priority_class == "normal"
 
 
-def test_tasks_count_against_the_limits_of_their_tenant_as_they_are_queued() -> None:
+@pytest.mark.parametrize("limits", [Limits(jobs=4), Limits(pods=3)], ids=["jobs", "pods"])
+def test_tasks_count_against_the_limits_of_their_tenant_as_they_are_queued(limits: Limits) -> None:
     rounds = shard()
-    tenants = (Tenant(name="lab", limits=Limits(jobs=4)),)
+    tenants = (Tenant(name="lab", limits=limits),)
     body = rounds.state.config.body.model_copy(update={"tenants": tenants})
     rounds.commit(config_proposed(body, rounds.state.config.version))
     array = submit(rounds, "sweep", "0-9")

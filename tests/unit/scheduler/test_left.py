@@ -5,7 +5,8 @@ from tessera.domain.devices.held_back import HoldsBack
 from tessera.kernel.service.metrics import CLASSES_MAX, Metrics
 from tessera.scheduler.free_slots import measuring
 from tessera_schemas.cluster.device_layouts import DeviceTaint, TakenDevice
-from tests.builders import config_proposed, node_seen
+from tessera_schemas.work.arrays import SERVICE_TASKS, JobArray, ServiceSize
+from tests.builders import admitted, config_proposed, job_spec, node_seen
 from tests.published_devices import DRIVER, class_seen, layout_seen, offering, whole_gpus
 from tests.unit.scheduler.committers import Leader, World
 
@@ -48,6 +49,18 @@ async def test_the_leader_says_how_many_devices_of_each_class_there_are_taken_an
             assert value(metrics, "tessera_class_devices", device_class=DRIVER, state=state) == number
         metrics.left_of_pools([])
         assert value(metrics, "tessera_class_devices", device_class=DRIVER, state="offered") is None
+
+
+async def test_the_leader_says_how_many_services_run_fewer_replicas_than_are_guaranteed() -> None:
+    world, size = World(), ServiceSize(min_replicas=1, max_replicas=2)
+    async with Leader(world) as leader:
+        below = leader.ports.metrics.registry
+        async with measuring(leader.ports, leader.shard, 5.0):
+            await world.fact(config_proposed())
+            await world.fact(admitted("chat", job_spec(service=size, array=JobArray(tasks=SERVICE_TASKS))))
+            await world.clock.run(6)
+            assert below.get_sample_value("tessera_services_below_minimum") == 1
+        assert below.get_sample_value("tessera_services_below_minimum") == 0, "the next leader measures"
 
 
 def test_classes_of_a_pool_are_shown_up_to_a_bound_those_with_most_devices_first() -> None:

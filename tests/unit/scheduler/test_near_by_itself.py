@@ -3,7 +3,9 @@
 from collections import Counter
 from itertools import pairwise
 
+from tessera.engine.explain.explanation import explain
 from tessera_schemas.config import Level
+from tessera_schemas.work.adopted import Adopted
 from tests.builders import admitted, config_proposed, job_spec, node_seen, role
 from tests.rounds import Rounds, share
 
@@ -52,6 +54,16 @@ def test_neighbours_in_rank_are_neighbours_in_the_topology() -> None:
     assert [len({rack in ("r0", "r1") for rack in half}) for half in (found[:8], found[8:])] == [1, 1]
 
 
+def test_users_own_pods_of_a_gang_are_neighbours_as_their_ranks_are() -> None:
+    world = park()
+    owner = Adopted(owner_kind="Job", owner_name="train", uids=tuple(f"uid-{rank}" for rank in range(8)))
+    mine = admitted("mine", job_spec(role(replicas=8, gpus=4), name="mine", queue="research"))
+    world.commit(mine.model_copy(update={"adopted": owner}))
+    world.settle()
+    found = racks(world, "mine")
+    assert sum(one != other for one, other in pairwise(found)) == 3
+
+
 def test_all_roles_of_a_gang_share_the_domain() -> None:
     world = park()
     leader, worker = role(replicas=1, gpus=4, name="leader"), role(replicas=1, gpus=4)
@@ -86,3 +98,28 @@ def test_a_gang_that_waits_keeps_what_was_meant_when_it_came() -> None:
     world.finish("all")
     world.settle()
     assert len(set(racks(world, "pair"))) == 1
+
+
+def test_of_domains_that_cost_a_gang_the_same_it_takes_the_tightest() -> None:
+    nodes = [node_seen(f"node-{at}", 4, labels={RACK: "tight" if at > 2 else "roomy"}) for at in range(5)]
+    world = Rounds(share("research", 64, None), nodes=nodes, gang_topology="preferred")
+    body = world.state.config.body.model_copy(update={"topology": LEVELS[1:]})
+    world.commit(config_proposed(body, world.state.config.version))
+    world.submit("pair", gpus=4, pods=2)
+    world.settle()
+    assert set(racks(world, "pair")) == {"tight"}
+
+
+def test_explain_says_how_many_domains_of_each_level_a_run_on_several_nodes_is_in() -> None:
+    for policy, told in (("preferred", "1 of zone, 2 of rack"), ("unconstrained", "2 of zone, 4 of rack")):
+        world = park(policy)
+        world.submit("four", gpus=4, pods=4)
+        world.settle()
+        answer = explain(world.state, world.job("four").job_id, world.state.ts)
+        assert answer is not None
+        assert answer.sentences[1] == f"Domains of its nodes: {told}."
+    world.submit("one", gpus=4, pods=1)
+    world.settle()
+    answer = explain(world.state, world.job("one").job_id, world.state.ts)
+    assert answer is not None
+    assert not any("Domains" in each for each in answer.sentences)

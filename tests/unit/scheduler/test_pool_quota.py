@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tessera.client.ledger.replay import verify
-from tessera.domain.quota_parts import OUT_MS
+from tessera.domain.quota.parts import OUT_MS
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.config import Queue, Quota

@@ -335,6 +335,22 @@ def test_a_run_that_follows_its_queue_counts_by_the_flavors_of_its_new_tree() ->
     is_sound(rounds)
 
 
+def test_a_removed_queue_stays_until_its_runs_of_all_flavors_are_gone() -> None:
+    nodes = [node_seen("f", gpu_model="h100"), node_seen("s", gpu_model="a100")]
+    rounds = Rounds(ALL, Queue(name="a", parent="all"), Queue(name="b", parent="all"), nodes=nodes)
+    for model in ("h100", "a100"):
+        rounds.submit(model, gpus=8, queue="a", gpu_models=(model,))
+    rounds.settle()
+    both = tuple(Quota(resource="gpu_milli", nominal=8000, flavor=name) for name in ("fast", "slow"))
+    put(rounds, Queue(name="all", quotas=both), Queue(name="b", parent="all"), flavors=(FAST, SLOW))
+    assert (used(rounds.state, "a/fast"), used(rounds.state, "a/slow")) == (8, 8)
+    rounds.finish("h100")
+    assert rounds.state.tree.removed == {"a"}
+    rounds.finish("a100")
+    assert rounds.state.tree.removed == frozenset()
+    is_sound(rounds)
+
+
 # -- older ledgers -----------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ import pytest
 from tessera.domain.work.phases import Phase
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import BindFailed, CheckpointSaved, DrainRequested, HoldRequested, RunIdle, RunLost
-from tessera_schemas.job import Retry
+from tessera_schemas.job import Retry, Session
 from tessera_schemas.ledger import Finished, Held, Requeued, Revoked
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.run_ends import RUN_ENDS, Limit, PauseRule, Whose, end_of
@@ -13,8 +13,11 @@ from tests.builders import config_body, node_seen, run_absent
 from tests.unit.scheduler.committer_world import K1, World, ended, made, started
 
 HOUR_MS = 3_600_000
+IDLE = {"idle": "requeue", "idle_warn_seconds": 60, "idle_reclaim_seconds": 60}
 BY_THE_PROGRAM = frozenset({Code.POD_FAILED, Code.TIME_LIMIT})
-ASKED = frozenset({Code.CANCELLED, Code.CANCELLED_BY_SCRIPT, Code.REQUEUE_ASKED})
+ASKED = frozenset(
+    {Code.CANCELLED, Code.CANCELLED_BY_SCRIPT, Code.REQUEUE_ASKED, Code.PAUSED_AS_IDLE, Code.ENDED_AS_IDLE}
+)
 BY_A_POD = tuple(
     code
     for code, end in RUN_ENDS.items()
@@ -215,6 +218,35 @@ def test_a_requeue_by_the_script_is_no_trouble_that_others_make() -> None:
     end(world, Code.POD_REFUSED_BY_NODE)
     assert again(world).trouble
     assert (world.job.troubles, world.job.held) == (1, False)
+
+
+def test_a_session_that_says_that_nobody_uses_it_is_paused_and_waits_for_a_word() -> None:
+    world = World(node_seen("node-a")).allocated(retry=Retry(max_attempts=1))
+    reason = asked(world, Code.PAUSED_AS_IDLE)
+    back = again(world)
+    assert (back.strike, back.trouble, back.reason) == (False, False, reason)
+    assert (world.job.held, world.job.operator_hold, world.job.hold) == (True, False, reason)
+    world.commit(HoldRequested(kind="hold_requested", job_id=world.job.job_id, tenant="lab", undo=True))
+    assert (world.job.held, world.job.hold) == (False, None)
+
+
+def test_a_session_that_ends_itself_as_nobody_uses_it_is_cancelled_by_that_name() -> None:
+    world = World(node_seen("node-a")).allocated(retry=Retry(max_attempts=9, on_failure=True))
+    reason = asked(world, Code.ENDED_AS_IDLE)
+    (last,) = [r for r in world.commit(run_absent(world.run.run_id)).records if isinstance(r, Finished)]
+    assert (last.phase, last.reason) == ("cancelled", reason)
+
+
+@pytest.mark.parametrize("session", [None, Session(kind="notebook")])
+def test_a_requeue_for_idle_gpus_pauses_a_session_since_it_would_be_idle_again(session: Session | None) -> None:
+    world = World(node_seen("node-a"), body=config_body(policy=IDLE)).allocated(session=session)
+    run = world.run.run_id
+    world.commit(made(run, 1))
+    world.commit(started(run))
+    world.commit(RunIdle(kind="run_idle", run_id=run, idle_seconds=60))
+    world.commit(RunIdle(kind="run_idle", run_id=run, idle_seconds=120), ms=60_000)
+    assert again(world).reason.code is Code.IDLE
+    assert world.job.held is (session is not None)
 
 
 def test_a_cancel_by_the_script_holds_while_the_run_is_stopped_for_others() -> None:

@@ -13,7 +13,7 @@ from tessera.kernel.ports import Message
 from tessera.projection.events import events_of
 from tessera.projection.views import all_views
 from tessera.scheduler.decide.draft import Draft
-from tessera.scheduler.decide.runs import on_run_used
+from tessera.scheduler.decide.updates import on_run_used
 from tessera_schemas.facts import RunUsed
 from tessera_schemas.ledger import TakenFact, UseNoted
 from tessera_schemas.shard.ledger_form import GPU_USE_FROM

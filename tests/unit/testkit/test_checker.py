@@ -11,11 +11,13 @@ import pytest
 from tessera.testkit import (
     account_checker,
     checker,
+    datasets_checker,
     devices_checker,
     events_checker,
     pays_checker,
     relations_checker,
     rules_checker,
+    sessions_checker,
 )
 from tessera.testkit.checker import PodChange, Report
 from tessera.testkit.checker import check as check_ledger
@@ -25,12 +27,13 @@ from tessera.testkit.rules_checker import check_rules
 from tessera_schemas import ledger as m
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
+from tessera_schemas.cluster.gang_groups import RoleGroup
 from tessera_schemas.cluster.labels import FINALIZER, RANK_LABEL, RUN_LABEL, SCHEDULER_NAME
 from tessera_schemas.config import Tenant
 from tessera_schemas.documents.registry import dataschema
 from tessera_schemas.events import CURSOR_HEADER, EVENT_TYPES, CloudEvent, short_type
 from tessera_schemas.facts import CancelRequested, JobRefused, Others, OwnerEnded, PodsMade, RunEnded, RunLost, Taint
-from tessera_schemas.job import JobSpec, Toleration
+from tessera_schemas.job import JobSpec, Toleration, Topology
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.adopted import Adopted
 from tessera_schemas.work.placement import Placement
@@ -252,6 +255,9 @@ def pair(starts: tuple[int, ...] = (0, 1)) -> Placement:
         pytest.param(
             placement(), job_spec(), {"taints": (Taint(key="spot", effect="NoSchedule"),)}, id="an untolerated taint"
         ),
+        pytest.param(
+            placement(), job_spec(role(exclusive=True)), {"gpus": 2}, id="a node alone, of more GPUs than asked for"
+        ),
         pytest.param(placement(rank=1), job_spec(), {}, id="ranks that do not start at 0"),
         pytest.param(placement(), job_spec(role(replicas=2)), {}, id="a part of the gang"),
     ],
@@ -311,6 +317,8 @@ RACK = {"level": "rack"}
         pytest.param("aa", [role("one"), role("two", same_node_as="one")], True, id="on the same node"),
         pytest.param("aaab", [role(replicas=4, spread="rack")], False, id="uneven"),
         pytest.param("aab", [role(replicas=3, spread="rack")], True, id="even but for one"),
+        pytest.param("aaab", [role(replicas=4, spread="rack", max_skew=2)], True, id="as uneven as it may be"),
+        pytest.param("aaaab", [role(replicas=5, spread="rack", max_skew=2)], False, id="too uneven"),
         pytest.param("ax", [role(replicas=2, spread="rack")], False, id="spread to a node of no domain"),
     ],
 )
@@ -320,6 +328,26 @@ def test_i1_pods_lie_to_each_other_as_their_roles_ask(nodes: str, roles: list[An
     shard.queued(spec=job_spec(*roles))
     names = [each.name for each in roles for _ in range(each.replicas)]
     shard.allocated(*(placement(rank, f"node-{nodes[rank]}", (rank,), role=name) for rank, name in enumerate(names)))
+    assert broken(check(shard.stored)) == (set() if right else {"I1"})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "right"),
+    [
+        pytest.param("aabb", True, id="each copy in its own domain"),
+        pytest.param("abab", False, id="copies across domains"),
+        pytest.param("aabx", False, id="a copy on a node of no domain"),
+        pytest.param("aacc", False, id="copies in two domains of the group that they are in"),
+    ],
+)
+def test_i1_each_copy_of_a_group_is_in_its_domain(nodes: str, right: bool) -> None:
+    zones = {"a": "z", "b": "z", "c": "y"}
+    labels = {name: {"rack": name, "zone": zone} for name, zone in zones.items()} | {"x": {"zone": "z"}}
+    shard = Shard(*(node_seen(f"node-{name}", labels=labels[name]) for name in labels))
+    every = RoleGroup(name="all", topology=Topology(level="zone"))
+    pair = RoleGroup(name="pair", within="all", pods={"worker": 2}, topology=Topology(level="rack"))
+    shard.queued(spec=job_spec(role(replicas=4), groups=(every, pair)))
+    shard.allocated(*(placement(rank, f"node-{name}", (rank,)) for rank, name in enumerate(nodes)))
     assert broken(check(shard.stored)) == (set() if right else {"I1"})
 
 
@@ -388,6 +416,62 @@ def test_i1_all_conditions_of_one_list_hold(zone: str, right: bool) -> None:
     assert broken(check(shard.stored)) == (set() if right else {"I1"})
 
 
+@pytest.mark.parametrize(
+    ("group", "other", "node", "right"),
+    [
+        pytest.param("web", "web", "node-a", False, id="one group on one node"),
+        pytest.param("web", "web", "node-b", True, id="one group on two nodes"),
+        pytest.param("web", "db", "node-a", True, id="two groups"),
+        pytest.param(None, None, "node-a", True, id="each by itself"),
+    ],
+)
+def test_i1_pods_of_one_anti_affinity_group_are_on_different_nodes(
+    group: str | None, other: str | None, node: str, right: bool
+) -> None:
+    shard = Shard()
+    for key, of in (("k1", group), ("k2", other)):
+        shard.queued(key, job_spec(role(anti_affinity=({"group": of},))))
+    shard.add(allocation(key="k1"), allocation(placement(0, node, devices=(1,)), key="k2"))
+    assert broken(check(shard.stored)) == (set() if right else {"I1"})
+
+
+def test_i1_pods_of_a_job_that_keep_apart_are_on_different_nodes() -> None:
+    for node, right in (("node-a", False), ("node-b", True)):
+        shard = Shard()
+        shard.queued(spec=job_spec(role(replicas=2, anti_affinity=({},))))
+        shard.allocated(placement(), placement(1, node, devices=(1,)))
+        assert broken(check(shard.stored)) == (set() if right else {"I1"})
+
+
+WEB = {"app": "web"}
+OF_ZONE = {"topology": "zone"}
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "node", "right"),
+    [
+        pytest.param({"labels": WEB}, {"apart_from": [{"labels": WEB}]}, "node-a", False, id="away, on one node"),
+        pytest.param({"labels": WEB}, {"apart_from": [{"labels": WEB}]}, "node-b", True, id="away, on another"),
+        pytest.param({"labels": WEB}, {"apart_from": [{"labels": WEB} | OF_ZONE]}, "node-b", False, id="in one zone"),
+        pytest.param({"apart_from": [{"labels": WEB}]}, {"labels": WEB}, "node-a", False, id="who was there minds"),
+        pytest.param({"labels": WEB}, {"apart_from": [{"labels": WEB, "weight": 1}]}, "node-a", True, id="a wish"),
+        pytest.param({"labels": WEB}, {"near": [{"labels": WEB}]}, "node-b", False, id="near, on another node"),
+        pytest.param({"labels": WEB}, {"near": [{"labels": WEB} | OF_ZONE]}, "node-b", True, id="near, in one zone"),
+        pytest.param({}, {"labels": WEB, "near": [{"labels": WEB}]}, "node-b", True, id="the first of its kind"),
+        pytest.param({}, {"near": [{"labels": WEB}]}, "node-b", False, id="near nobody"),
+    ],
+)
+def test_i1_pods_are_away_from_and_near_to_those_that_their_terms_mean(
+    there: Any, here: Any, node: str, right: bool
+) -> None:
+    names = ("node-a", "node-b")
+    shard = Shard(*(node_seen(name, labels={"zone": "a", "kubernetes.io/hostname": name}) for name in names))
+    for key, said in (("k1", there), ("k2", here)):
+        shard.queued(key, job_spec(role(neighbours=said)))
+    shard.add(allocation(key="k1"), allocation(placement(0, node, devices=(1,)), key="k2"))
+    assert broken(check(shard.stored)) == (set() if right else {"I1"})
+
+
 TWO_ZONES = ({"nvidia.com/gpu": 4, "rdma/hca": 2}, {"nvidia.com/gpu": 4})
 
 
@@ -421,6 +505,19 @@ def test_i1_a_device_is_not_given_to_two_runs() -> None:
     shard.queued("k1")
     shard.queued("k2")
     shard.add(allocation(key="k1"), allocation(key="k2"))
+    assert broken(check(shard.stored)) == {"I1"}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_i1_a_node_that_a_pod_has_to_itself_takes_no_other(first: int) -> None:
+    specs = job_spec(role(gpus=2, exclusive=True)), job_spec(role(gpus=0))
+    places = placement(devices=(0, 1)), placement(devices=(), gpu_milli=0)
+    shard = Shard(node_seen("node-a", gpus=2))
+    shard.queued(spec=specs[first])
+    shard.allocated(places[first])
+    assert check(shard.stored).violations == []
+    shard.queued("k2", specs[1 - first])
+    shard.allocated(places[1 - first], key="k2")
     assert broken(check(shard.stored)) == {"I1"}
 
 
@@ -1022,7 +1119,26 @@ def test_i13_a_job_is_cancelled_by_its_tenant_or_an_operator_alone() -> None:
     assert broken(check(shard.stored)) == {"I13"}
 
 
-PACKAGES = (account_checker, checker, devices_checker, events_checker, pays_checker, relations_checker, rules_checker)
+@pytest.mark.parametrize(("said", "found"), [(Code.ENDED_AS_IDLE, False), (Code.POD_FAILED, True)])
+def test_i13_a_pods_own_word_cancels_its_job_too(said: Code, found: bool) -> None:
+    shard = Shard()
+    shard.queued()
+    ended = RunEnded(kind="run_ended", run_id=first_run(), reason=Reason(code=said))
+    shard.add(finish("cancelled", reason=Reason(code=Code.CANCELLED)), facts=[ended])
+    assert ("I13" in broken(check(shard.stored))) is found
+
+
+PACKAGES = (
+    account_checker,
+    checker,
+    datasets_checker,
+    devices_checker,
+    events_checker,
+    pays_checker,
+    relations_checker,
+    rules_checker,
+    sessions_checker,
+)
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
@@ -1039,13 +1155,15 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
 @pytest.mark.parametrize(
     ("package", "most"),
     [
-        (account_checker, 360),
-        (checker, 610),
+        (account_checker, 375),
+        (checker, 735),
+        (datasets_checker, 140),
         (devices_checker, 230),
         (events_checker, 160),
-        (pays_checker, 130),
-        (relations_checker, 145),
-        (rules_checker, 1240),
+        (pays_checker, 155),
+        (relations_checker, 225),
+        (rules_checker, 1650),
+        (sessions_checker, 150),
     ],
 )
 def test_the_checkers_stay_small_enough_to_be_judged_by_eye(package: Any, most: int) -> None:

@@ -5,10 +5,11 @@ from random import Random
 
 import pytest
 
+from tessera.testkit.sim.devices.asked import NICS
 from tessera.testkit.sim.devices.drivers import GPU_DRIVER, NIC_DRIVER
 from tessera.testkit.sim.devices.parks import GPUS, MIG, PARKS, ParkName, rows_of, suited
 from tessera.testkit.sim.devices.zones import ZONE
-from tessera.testkit.sim.workload import NICS, job_spec, submit_job
+from tessera.testkit.sim.workload import job_spec, submit_job
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.job import JobSpec

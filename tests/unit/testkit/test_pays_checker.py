@@ -151,3 +151,54 @@ def test_a_ledger_of_an_older_engine_is_not_judged() -> None:
     one.revoked(why=why(Code.POD_DELETED))
     one.released(again(Code.POD_DELETED, strike=True))
     assert not found(one)
+
+
+RULES = (
+    {"exit_codes": [42], "action": "fail"},
+    {"signals": ["SIGKILL"], "action": "retry_elsewhere", "count": False},
+    {"causes": ["NodeLost"], "action": "retry", "count": True},
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "then", "rule", "right"),
+    [
+        pytest.param(Code.POD_FAILED, 42, "failed", 1, True, id="a rule fails the job"),
+        pytest.param(Code.POD_FAILED, 42, "requeue", 1, False, id="and it does not go on"),
+        pytest.param(Code.POD_FAILED, 42, "failed", 0, False, id="a rule that holds is named"),
+        pytest.param(Code.POD_FAILED, 137, "requeue", 2, True, id="a signal is a code"),
+        pytest.param(Code.POD_FAILED, 1, "requeue", 2, False, id="another code is none of the rule's"),
+        pytest.param(Code.NODE_RESTARTED, 137, "requeue", 2, False, id="a node's end is not the program's unasked"),
+        pytest.param(Code.NODE_LOST, 0, "failed", 3, True, id="a node's failure that counts may be the last"),
+        pytest.param(Code.NODE_SHRUNK, 0, "failed", 3, False, id="but no other"),
+    ],
+)
+def test_the_first_rule_of_the_job_that_holds_decides(
+    code: Code, exit_code: int, then: Any, rule: int, right: bool
+) -> None:
+    one = Judged()
+    one.queued(spec=spec(retry=Retry.model_validate({"rules": RULES})))
+    start(one, 1)
+    reason = Reason(code=code, numbers={"exit_code": exit_code})
+    one.add(m.Revoked(kind="revoked", run_id=first_run(), reason=reason, then=then, rule=rule))
+    assert (not found(one)) == right
+
+
+@pytest.mark.parametrize(
+    ("code", "rule", "strike", "right"),
+    [
+        (Code.POD_FAILED, 2, False, True),
+        (Code.POD_FAILED, 2, True, False),
+        (Code.NODE_LOST, 3, True, True),
+        (Code.NODE_LOST, 3, False, False),
+    ],
+)
+def test_a_rule_says_who_pays(code: Code, rule: int, strike: bool, right: bool) -> None:
+    one = Judged()
+    one.queued(spec=spec(retry=Retry.model_validate({"rules": RULES})))
+    start(one, 1)
+    reason = Reason(code=code, numbers={"exit_code": 137})
+    one.add(m.Revoked(kind="revoked", run_id=first_run(), reason=reason, then="requeue", rule=rule))
+    back = m.Requeued(kind="requeued", job_id=JOB, not_before=0, reason=reason, strike=strike, rule=rule)
+    one.released(back)
+    assert (not found(one)) == right

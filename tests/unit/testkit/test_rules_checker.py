@@ -25,7 +25,7 @@ from tessera_schemas.facts import (
 )
 from tessera_schemas.job import JobIdle, JobSpec
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.work.adopted import Adopted
+from tessera_schemas.work.adopted import Adopted, Service
 from tessera_schemas.work.placement import Placement
 from tests.builders import (
     SHARD,
@@ -102,6 +102,21 @@ def test_i6_use_is_raised_within_quota_borrowing_and_lending_limits(
     body: ConfigBody, held: list[tuple[str, int]], right: bool
 ) -> None:
     assert broken(using(body, *held)) == (set() if right else {"I6"})
+
+
+def test_i6_nothing_is_borrowed_outside_the_hours_in_which_it_may_be() -> None:
+    hours = ({"hours": "08:00-08:54", "percent": 50}, {"hours": "08:54-08:00", "percent": 0})
+    lender = {"name": "serving", "parent": "all", "quotas": (quota(4000),), "lending": hours}
+    training = Queue(name="training", parent="all", quotas=(quota(4000),))
+    body = config_body(Queue(name="all"), Queue.model_validate(lender), training)
+    by_seven = using(body, ("training", 6), ("training", 1))
+    assert broken(by_seven) == {"I6"}, "half of four may be lent"
+    late = using(body, ("training", 5))
+    late.add(ms=60_000)
+    assert broken(late) == set(), "what is on loan runs on"
+    late.queued("next", job_spec(role(gpus=1), queue="training"))
+    late.add(allocation(placement(devices=(9,)), key="next"))
+    assert broken(late) == {"I6"}, "nothing more is lent"
 
 
 def test_i6_claims_count_as_the_devices_that_were_known_before_their_run_began() -> None:
@@ -654,6 +669,46 @@ def test_work_of_which_its_budget_lets_no_pod_go_does_not_borrow(
         said = PodsBack(kind="pods_back", job_id=fact.job_id, uids=("uid-0",), budget=after)
         shard.add(back("uid-0").model_copy(update={"budget": after}), facts=[said])
     shard.add(allocation())
+    assert broken(shard) == wrong
+
+
+CHAT = Service(kind="Deployment", name="chat", uid="u", min_replicas=1)
+
+
+def replicas(nominal: int) -> Shard:
+    """Two replicas of a service that is guaranteed one, in a queue of so much; the first has started."""
+    body = tree([quota(nominal)], [quota(9000)], policy=Policy(min_runtime_seconds=0, preset="fair"))
+    shard = Shard(node_seen("node-a", gpus=8), body=body)
+    owner = OWNER.model_copy(update={"service": CHAT, "priority": -1})
+    for key in ("k1", "k2"):
+        fact = admitted(key, job_spec(ROLES, queue="q0")).model_copy(update={"adopted": owner})
+        shard.add(m.JobQueued(kind="job_queued", fact=0, job_id=fact.job_id), facts=[fact])
+    shard.add(allocation(), allocation(placement(devices=(1,)), key="k2"))
+    return shard
+
+
+def test_a_minimum_does_not_borrow_and_what_is_beyond_it_does() -> None:
+    assert broken(replicas(2000)) == set()
+    assert broken(replicas(1000)) == set()
+    assert broken(replicas(0)) == {"I6"}
+
+
+@pytest.mark.parametrize(("stopped", "wrong"), [("k1", {"minimum"}), ("k2", set())])
+def test_a_plan_leaves_the_minimum_of_a_service(stopped: str, wrong: set[str]) -> None:
+    shard = replicas(2000)
+    for key in ("k1", "k2")[: 1 if stopped == "k1" else 2]:
+        shard.add(m.Started(kind="started", run_id=first_run(key)))
+    shard.queued("k3", job_spec(ROLES, queue="q0", priority_class="high"))
+    victim = first_run(stopped)
+    place = placement(devices=(2,))
+    said = {"job_id": id_of("k3"), "basis_n": 1, "policy": 1, "engine": "test-1", "ts": 1, "preset": "fair"}
+    kept = mark("k3", cause="preemption", victims=(victim,), preset="fair", placements=(place,))
+    plan = PlanProposed.model_validate(
+        {"kind": "plan_proposed", "cause": "preemption", "victims": (victim,), "placements": (place,), **said}
+    )
+    why = Reason(code=Code.PREEMPTED)
+    gone = m.Revoked(kind="revoked", run_id=victim, reason=why, then="requeue", by=id_of("k3"))
+    shard.add(gone, kept, facts=[plan])
     assert broken(shard) == wrong
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tessera.admission.decide.launching import not_launched
 from tessera.admission.decide.pods import not_the_clients
 from tessera_schemas.config import ConfigBody
-from tessera_schemas.job import JobSpec, not_supported_yet
+from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.bounds import unservable
 from tessera_schemas.text.reading import refusal
@@ -23,6 +23,9 @@ def find_config_faults(body: ConfigBody) -> list[Reason]:
     against = [
         refusal(Code.INVALID_FIELD, found.field, found.detail, found.numbers or None) for found in unservable(body)
     ]
+    name = body.defaults.sessions.resume_class
+    if name is not None and name not in {priority.name for priority in body.priority_classes}:
+        against.append(refusal(Code.NO_SUCH_PRIORITY_CLASS, "defaults.sessions.resume_class", name))
     return against + find_template_faults(body)
 
 
@@ -53,7 +56,6 @@ def _wrong(spec: JobSpec | tuple[Reason, ...], body: ConfigBody) -> Iterator[str
     if isinstance(spec, tuple):
         yield from (reason.sentence() for reason in spec)
         return
-    yield from (f"{path}: nothing honours this field yet" for path in not_supported_yet(spec))
     yield from (reason.sentence() for reason in [*not_the_clients(spec), *not_launched(spec, has_steps=True)])
     if spec.queue not in {queue.name for queue in body.queues}:
         yield f"queue: no such queue: {spec.queue}"

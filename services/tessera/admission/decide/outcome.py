@@ -1,18 +1,20 @@
 """The outcome of one command: the fact to publish and the answer to its sender. Pure."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.admission.decide import verdict
-from tessera.admission.decide.amounts import fill_amounts
+from tessera.admission.decide.amounts import NO_LIMITS, fill_amounts, fill_replicas
 from tessera.admission.decide.configuration import find_config_faults
 from tessera.admission.decide.gres import fill_gres
 from tessera.admission.decide.launching import advise
 from tessera.admission.decide.mounts import fill_mounts
+from tessera.admission.decide.pods import find_program_faults
 from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.admission.decide.templates import from_template
-from tessera.admission.decide.verdict import fill_time_limit
+from tessera.admission.decide.verdict import fill_session, fill_time_limit
 from tessera.domain.devices.costs import most_of_run
 from tessera_schemas.base import Strict, job_id
 from tessera_schemas.cluster.device_claims import OF_CLASS
@@ -28,10 +30,16 @@ from tessera_schemas.commands import (
     MoveJob,
     ReleaseJob,
     ReportCheckpoint,
+    ReportHealth,
     RequeueJob,
+    ResizePods,
+    RollService,
+    ScaleService,
     SetPriority,
+    ShiftRoles,
     SubmitJob,
     SubmitTemplate,
+    TellDataset,
     UpdateJob,
 )
 from tessera_schemas.facts import (
@@ -40,6 +48,7 @@ from tessera_schemas.facts import (
     ConfigProposed,
     DrainRequested,
     GrantRequested,
+    HealthReported,
     HoldRequested,
     JobAdmitted,
     JobRefused,
@@ -51,12 +60,21 @@ from tessera_schemas.facts import (
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason, is_temporary
 from tessera_schemas.shard.ledger_form import (
+    FENCING_FROM,
     GPU_RESOURCES_FROM,
+    LENDING_HOURS_FROM,
     POOL_PARTS_FROM,
     PRICES_FROM,
     PUBLISHED_DEVICES_FROM,
     QUEUE_NAMES_FROM,
     SPENDING_FROM,
+)
+from tessera_schemas.shard.records import (
+    DatasetTold,
+    ResizeRequested,
+    RolesRequested,
+    RolloutRequested,
+    ScaleRequested,
 )
 from tessera_schemas.text.reading import Parsed, bounded, refusal
 from tessera_schemas.work.templates import FromTemplate
@@ -90,9 +108,15 @@ Request = (
     | MoveRequested
     | UpdateRequested
     | RequeueRequested
+    | ScaleRequested
+    | RolloutRequested
+    | RolesRequested
+    | ResizeRequested
     | CheckpointReported
 )
-Fact = JobAdmitted | JobRefused | Request | DrainRequested | GrantRequested | ConfigProposed
+Fact = (
+    JobAdmitted | JobRefused | Request | DrainRequested | GrantRequested | HealthReported | ConfigProposed | DatasetTold
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,21 +205,32 @@ def _judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolic
         against += verdict.find_priority_faults(command.priority_class, origin.tenant, policy)
     if isinstance(command, MoveJob):
         against += verdict.find_queue_faults(command.queue, origin.tenant, policy)
+    if isinstance(command, RollService):
+        against += find_program_faults(command.programs)
     if against:
         return _refused(parsed, origin, against)
+    if isinstance(command, TellDataset):
+        told = {"tenant": origin.tenant, "dataset": command.dataset, "places": command.places}
+        return Outcome(DatasetTold.model_validate({"kind": "dataset_told", **told}), Answer(accepted=True))
     by_operator = origin.by_operator and not isinstance(command, ReportCheckpoint)
     return _requested(command, "" if by_operator else origin.tenant)
 
 
 def _filled(command: SubmitJob | AdoptJob, origin: Origin, policy: AdmissionPolicy) -> tuple[JobSpec, tuple[str, ...]]:
     """The spec with what it does not say itself, and notes about that; the time limit of users' own pods is theirs."""
-    spec, notes = fill_amounts(command.spec, policy.tree, policy.pools.nodes)
+    is_adopted = isinstance(command, AdoptJob)
+    limits = NO_LIMITS if policy.tree is None or is_adopted else policy.tree.limits_of(origin.tenant)
+    spec, notes = fill_amounts(command.spec, policy.tree, policy.pools.nodes, limits, as_made=is_adopted)
     if isinstance(command, AdoptJob):
         return spec, notes
     spec, limited = fill_time_limit(spec, origin.tenant, policy.tree)
+    spec, culled = fill_session(spec, policy.tree)
     spec, mounted = fill_mounts(spec, origin.tenant, policy.tree)
     spec, claimed = fill_gres(spec, policy.tree)
-    return spec, (*notes, *limited, *mounted, *claimed, *advise(spec, policy.tree, policy.pools.nodes))
+    if spec.attach_to is not None:
+        spec = spec.model_copy(update={"attach_to": spec.attach_to.by_id(origin.shard, origin.tenant)})
+    spec = fill_replicas(spec)
+    return spec, (*notes, *limited, *culled, *mounted, *claimed, *advise(spec, policy.tree, policy.pools.nodes))
 
 
 def format_needed(parsed: Parsed) -> int:
@@ -206,8 +241,10 @@ def format_needed(parsed: Parsed) -> int:
     parts = any(quota.part_percent is not None for queue in command.body.queues for quota in queue.quotas)
     classes = any(q.resource.startswith(OF_CLASS) for queue in command.body.queues for q in queue.quotas)
     needs = (
+        LENDING_HOURS_FROM * any(queue.lending for queue in command.body.queues),
         POOL_PARTS_FROM * parts,
         bool(command.body.queue_names) * QUEUE_NAMES_FROM,
+        FENCING_FROM * (command.body.fencing is not None),
         PUBLISHED_DEVICES_FROM * (classes or bool(command.body.gres)),
         GPU_RESOURCES_FROM * any(pool.device_profile in OF_REPLICAS for pool in command.body.pools),
     )
@@ -230,8 +267,13 @@ def judge_operator_command(parsed: Parsed, origin: Origin, committer_format: int
         node, evict, undo, why = command.node, command.evict, command.undo, command.why
         drain = DrainRequested(kind="drain_requested", node=node, evict=evict, undo=undo, why=why)
         return Outcome(drain, taken)
+    if isinstance(command, ReportHealth):
+        said = command.model_dump(exclude={"kind", "v"})
+        return Outcome(HealthReported(kind="health_reported", **said), taken)
     if isinstance(command, GrantBudget):
         return Outcome(GrantRequested(kind="grant_requested", **command.model_dump(exclude={"kind", "v"})), taken)
+    if isinstance(command, RollService) and (against := find_program_faults(command.programs)):
+        return _refused(parsed, origin, against)
     return _requested(command, getattr(command, "tenant", None) or "")
 
 
@@ -254,12 +296,27 @@ def _requested(command: Strict, tenant: str) -> Outcome:
             fact = UpdateRequested(kind="update_requested", changes=command.changes, **whose)
         case RequeueJob():
             fact = RequeueRequested(kind="requeue_requested", **whose)
+        case ScaleService() | RollService() | ShiftRoles() | ResizePods():
+            fact = _resized(command, whose)
         case ReportCheckpoint():
             at: dict[str, Any] = {"path": command.path, "attempt": command.attempt, "at": command.at}
             fact = CheckpointReported(kind="checkpoint_reported", **whose, **at)
         case _:
             raise TypeError(f"{type(command).__name__} asks nothing of a job")
     return Outcome(fact, Answer(accepted=True, job_id=fact.job_id))
+
+
+def _resized(
+    command: ScaleService | RollService | ShiftRoles | ResizePods, whose: Mapping[str, Any]
+) -> ScaleRequested | RolloutRequested | RolesRequested | ResizeRequested:
+    if isinstance(command, ResizePods):
+        return ResizeRequested(kind="resize_requested", size=command.size, key=command.key, **whose)
+    if isinstance(command, ScaleService):
+        return ScaleRequested(kind="scale_requested", replicas=command.replicas, **whose)
+    if isinstance(command, RollService):
+        return RolloutRequested.model_validate({"kind": "rollout_requested", **whose, **command.wish})
+    steps: dict[str, Any] = {"roles": command.roles, "key": command.key, "have": command.have}
+    return RolesRequested(kind="roles_requested", **whose, **steps)
 
 
 def _admitted(

@@ -18,6 +18,7 @@ from tessera_schemas.subjects import SUBMIT_BYTES_MAX
 from tessera_schemas.text.reading import refusal
 from tessera_schemas.work.dangerous import in_reserved_domain
 from tessera_schemas.work.pod_template import NOTICE_DIRECTORY, EnvSource, PodGrants
+from tessera_schemas.work.spec_changes import Program
 
 PODS_BYTES_MAX = 256 * 1024**2
 """Of the templates of all pods of a job: an eighth of what etcd holds unless told otherwise."""
@@ -111,7 +112,8 @@ def _malformed_role(role: Role, has_notice: bool) -> Iterator[tuple[str, str]]:
 
 
 def _named_lists(role: Role) -> list[tuple[str, tuple[AffinityTerm, ...]]]:
-    return [(f"affinity_any[{index}]", terms) for index, terms in enumerate(role.affinity_any)]
+    preferred = [(f"affinity_preferred[{at}].terms", each.terms) for at, each in enumerate(role.affinity_preferred)]
+    return [*((f"affinity_any[{index}]", terms) for index, terms in enumerate(role.affinity_any)), *preferred]
 
 
 def _bad_mounts(role: Role, has_notice: bool) -> Iterator[tuple[str, str]]:
@@ -151,6 +153,12 @@ def not_the_clients(spec: JobSpec) -> list[Reason]:
         paths += [f"{at}.annotations.{key}" for key in template.annotations if in_reserved_domain(key)]
         paths += [f"{at}.{path}.{name}" for path, name in _variables(template) if steers_devices(name)]
     return [refusal(Code.FORBIDDEN_FIELD, path) for path in paths] + malformed(spec) + _gpus_as_devices(spec)
+
+
+def find_program_faults(programs: Mapping[str, Program]) -> list[Reason]:
+    """Faults in what a service's replicas are to run: variables by which the device plugin picks GPUs."""
+    names = [(role, name) for role, program in programs.items() for name in program.env if steers_devices(name)]
+    return [refusal(Code.FORBIDDEN_FIELD, f"programs.{role}.env.{name}") for role, name in names]
 
 
 def _gpus_as_devices(spec: JobSpec) -> list[Reason]:

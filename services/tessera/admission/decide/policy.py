@@ -7,7 +7,7 @@ from typing import TypeVar
 from tessera.domain.devices.empty_nodes import no_slices_taken
 from tessera.domain.devices.resources import WHOLE_GPU, Amount, Node, RoleNeed
 from tessera.domain.queues import UNLIMITED, QueueTree, queue_tree
-from tessera.domain.quota_parts import in_numbers, sizes_at_best
+from tessera.domain.quota.parts import in_numbers, sizes_at_best
 from tessera.domain.work.evidence import RememberedNode, at_their_best
 from tessera.engine.placement.inadmissible import EmptyNodes, unreachable
 from tessera_schemas.config import Config

@@ -6,22 +6,25 @@ Limits that count (jobs, GPUs of a tenant) are not here: replicas of admission r
 
 from typing import Any
 
+from tessera.admission.decide.amounts import find_pod_faults
 from tessera.admission.decide.gres import unknown_gres
 from tessera.admission.decide.launching import not_launched
-from tessera.admission.decide.mounts import unmapped
+from tessera.admission.decide.mounts import crowded_out, unmapped
 from tessera.admission.decide.pods import not_granted, not_the_clients, too_large_together
 from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.domain.devices.levels import in_short, unknown_levels
 from tessera.domain.devices.resources import Amount
 from tessera.domain.idle import jobs_choose
-from tessera.domain.queue_settings import longest_time_limit, time_limit_fault
 from tessera.domain.queues import QueueTree, QuotaBook
+from tessera.domain.quota.queue_settings import longest_time_limit, time_limit_fault
 from tessera_schemas.base import Json
 from tessera_schemas.commands import AdoptJob, SubmitJob
-from tessera_schemas.job import GPU_MILLI, JobSpec, not_supported_yet
+from tessera_schemas.job import GPU_MILLI, JobSpec
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.reading import refusal
 from tessera_schemas.text.units import format_age
+
+NO_INGRESS = "no session has one here; an operator says in defaults.sessions.ingress of the configuration what they get"
 
 
 def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
@@ -33,7 +36,6 @@ def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: Admissio
     spec, tree = command.spec, policy.tree
     submitted = command if isinstance(command, SubmitJob) else None
     against = mismatch(submitted.tenant, tenant) if submitted else []
-    against += [refusal(Code.NOT_SUPPORTED_YET, path) for path in not_supported_yet(spec)]
     against += not_launched(spec, policy.has_steps)
     against += not_the_clients(spec)
     against += [*too_large_together(spec), *_claims_by_name(spec)] if submitted else []
@@ -41,6 +43,7 @@ def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: Admissio
         return [*against, refusal(Code.NOT_CONFIGURED)]
     against += _by_name(spec.queue, spec.priority_class if submitted else None, tenant, tree)
     owner = tree.tenants.get(tenant)
+    against += crowded_out(spec, tenant, tree) if submitted else []
     against += not_granted(spec, owner.pod_grants) if owner is not None else []
     against += unmapped(spec, tenant, tree)
     against += unknown_gres(spec, tree)
@@ -50,7 +53,8 @@ def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: Admissio
     if spec.idle is not None and not jobs_choose(tree, spec.queue):
         detail = f"queue {spec.queue} does not let jobs set `idle`; leave the field out"
         against.append(refusal(Code.INVALID_FIELD, "idle", detail))
-    unknown = unknown_levels(spec.roles, tree.levels)
+    against += [*_no_session(spec), *_no_ingress(spec, tenant, tree)]
+    unknown = unknown_levels(spec, tree.levels)
     against += unknown
     pool = tree.pool(spec.queue)
     if pool is not None:
@@ -59,6 +63,39 @@ def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: Admissio
         against += over
         verdict = None if unknown else policy.pools.inadmissible(tree, spec.queue, flavors, gang)
         against += [in_short(verdict, tree.levels)] if verdict is not None else []
+    return against
+
+
+def _no_session(spec: JobSpec) -> list[Reason]:
+    """A refusal for a session of several pods, for an array of them, and for idleness of which nobody could tell."""
+    session = spec.session
+    if session is None:
+        return []
+    against = []
+    if spec.array is not None or sum(role.most for role in spec.roles) != 1:
+        against.append(refusal(Code.INVALID_FIELD, "session", "a session is one pod, and no array"))
+    if session.idle_seconds and session.kind != "notebook":
+        detail = f"of a {session.kind} nobody can be asked; say `idle`, the rule for idle GPUs"
+        against.append(refusal(Code.INVALID_FIELD, "session.idle_seconds", detail))
+    if session.idle_seconds and session.warning_seconds >= session.idle_seconds:
+        detail = f"{session.warning_seconds} is not less than idle_seconds, of which it is a part"
+        against.append(refusal(Code.INVALID_FIELD, "session.warning_seconds", detail))
+    return against
+
+
+def _no_ingress(spec: JobSpec, tenant: str, tree: QueueTree) -> list[Reason]:
+    """A refusal for a session that nobody could reach, or may not reach, by an Ingress that it asks for."""
+    if spec.session is None or not spec.session.ingress:
+        return []
+    field, owner, against = "session.ingress", tree.tenants.get(tenant), []
+    if spec.session.kind == "terminal" or not spec.roles[0].template.ports:
+        against.append(refusal(Code.INVALID_FIELD, field, "an Ingress leads to the first of template.ports: say one"))
+    if spec.launcher not in (None, "plain"):
+        against.append(refusal(Code.INVALID_FIELD, field, f"no session with launcher: {spec.launcher} has one"))
+    if owner is not None and not owner.pod_grants.session_ingress:
+        against.append(refusal(Code.NOT_GRANTED, field, "pod_grants.session_ingress"))
+    if tree.defaults.sessions.ingress is None:
+        against.append(refusal(Code.NOT_SUPPORTED_YET, field, NO_INGRESS))
     return against
 
 
@@ -161,7 +198,22 @@ def _over_job_limit(spec: JobSpec, tenant: str, tree: QueueTree) -> list[Reason]
     if gpus_max is not None and gpu_milli > gpus_max * GPU_MILLI:
         numbers = {"gpu_milli": gpu_milli, "gpu_milli_per_job": gpus_max * GPU_MILLI}
         against.append(refusal(Code.EXCEEDS_JOB_LIMIT, "limits.gpus_per_job", numbers=numbers))
-    return against
+    return [*against, *find_pod_faults(spec, owner.limits)]
+
+
+def fill_session(spec: JobSpec, tree: QueueTree | None) -> tuple[JobSpec, tuple[str, ...]]:
+    """The spec of a notebook with the idleness that the configuration has for those that say none, and a note."""
+    session, default = spec.session, None if tree is None else tree.defaults.sessions
+    if session is None or session.kind != "notebook" or session.idle_seconds is not None:
+        return spec, ()
+    if default is None or not default.idle_seconds:
+        return spec, ()
+    said = session.model_copy(
+        update=default.model_dump(exclude={"resume_class", "ingress"}) | session.model_dump(exclude_defaults=True)
+    )
+    note = f"{said.on_idle}s after {format_age(default.idle_seconds * 1000)} without use, by defaults.sessions of"
+    note += " the configuration; say session.idle_seconds for another time"
+    return spec.model_copy(update={"session": said}), (note,)
 
 
 def fill_time_limit(spec: JobSpec, tenant: str, tree: QueueTree | None) -> tuple[JobSpec, tuple[str, ...]]:

@@ -14,7 +14,7 @@ from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.adoption.watch import Groups
 from tessera.binder.settings import BinderSettings
-from tessera.domain.queue_settings import suspends_waiting
+from tessera.domain.quota.queue_settings import suspends_waiting
 from tessera.domain.state import State
 from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.ledger.room import LedgerRoom

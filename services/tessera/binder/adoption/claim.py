@@ -35,9 +35,14 @@ def matches(job: Job, adoption: Adoption) -> bool:
 
 
 def is_up_to_date(job: Job, adoption: Adoption) -> bool:
-    """Whether the ledger knows all there is to know of a job that waits: also which pods it has, and their budget."""
-    known = None if job.adopted is None else (job.adopted.uids, job.adopted.budget)
-    return matches(job, adoption) and not job.away and known == (adoption.uids, adoption.adopted.budget)
+    """Whether the ledger knows all there is to know of a job that waits: also its pods, their budget and service."""
+    known, now = job.adopted, adoption.adopted
+    if known is None or not matches(job, adoption) or job.away:
+        return False
+    # A service whose minimum was taken back is remembered with 0.
+    had = known.service if known.service is not None and known.service.min_replicas else None
+    has = now.service if now.service is not None and now.service.min_replicas else None
+    return (known.uids, known.budget, had) == (adoption.uids, now.budget, has)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,7 @@ class Claims:
         group = "" if job.adopted is None else job.adopted.group
         # The time of the first look stays: each look anew would begin the patience anew, and a run would wait for ever
         # for pods that do not come.
-        waits = self._waits.setdefault(run.run_id, _Waits(self._clock.monotonic(), group, job.pods))
+        waits = self._waits.setdefault(run.run_id, _Waits(self._clock.monotonic(), group, _pods_awaited(job)))
         self._waits_for[group] = run.run_id
         # Pods that ask for something else will not turn into others by waiting.
         coming = owner is not None and found.code is not Code.GANG_DISAGREES
@@ -155,4 +160,8 @@ class Claims:
 
 def _none_yet(job: Job) -> Reason:
     owner = "" if job.adopted is None else job.adopted.owner
-    return Reason(code=Code.GANG_INCOMPLETE, detail=owner, numbers={"pods": 0, "pods_wanted": job.pods})
+    return Reason(code=Code.GANG_INCOMPLETE, detail=owner, numbers={"pods": 0, "pods_wanted": _pods_awaited(job)})
+
+
+def _pods_awaited(job: Job) -> int:
+    return job.pods - (0 if job.adopted is None else job.adopted.late_pods)

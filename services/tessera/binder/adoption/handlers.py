@@ -24,6 +24,8 @@ from tessera.binder.adoption.index import GroupIndex
 from tessera.binder.adoption.owners.budgets import find_forbidding_budget
 from tessera.binder.adoption.owners.failed_nodes import FailedNodes
 from tessera.binder.adoption.owners.known import REMEMBERED_SECONDS, NotAllowed, Owners
+from tessera.binder.adoption.owners.late_pods import LateComers
+from tessera.binder.adoption.owners.services import find_service
 from tessera.binder.adoption.owners.suspended import Suspended
 from tessera.binder.adoption.podless import PodlessJobs
 from tessera.binder.adoption.reports.delay import Settling
@@ -32,6 +34,7 @@ from tessera.binder.adoption.submitting import OTHER_PODS, Submitting
 from tessera.binder.adoption.watch import ALONE, Groups
 from tessera.binder.adoption.waves import Waves
 from tessera.binder.settings import BinderSettings
+from tessera.binder.workloads.port import GroupKind
 from tessera.binder.workloads.reading import text
 from tessera.binder.workloads.references import controller_of
 from tessera.domain.entities import Job
@@ -47,9 +50,9 @@ from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import has_ended
 from tessera_schemas.facts import JobAdmitted, JobRefused, PodsBack
-from tessera_schemas.ledger import Bound, JobTurnedAway, Released
+from tessera_schemas.ledger import Bound, JobTurnedAway, Released, Started
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.ledger_form import BUDGETS_FROM
+from tessera_schemas.shard.ledger_form import BUDGETS_FROM, MINIMUMS_FROM
 
 ABOUT_TO_START = (Phase.ALLOCATED, Phase.BINDING)
 VOLUME_AGAIN_SECONDS = 2.0
@@ -83,6 +86,7 @@ class Adopting:
         self._waves = Waves(groups, owners)
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._index = GroupIndex(state)
+        self._late = LateComers(state, self._index, owners, self._facts)
         self._gate = Gate(ports.clock, state, room, lambda: members.count)
         self._settling = Settling(ports.clock, settings.settle_seconds)
         self.worklist = Worklist(self._work, ports.clock, settings.groups_at_once, self._tenant_of)
@@ -107,6 +111,9 @@ class Adopting:
                     run_job = self._state.jobs.get(record.run_id.rpartition("-")[0])
                     if run_job is not None and run_job.adopted is not None:
                         self._groups.look_again(run_job.adopted.group)
+                elif type(record) is Started:
+                    for group in self._late.groups_of(record.run_id.rpartition("-")[0]):
+                        self.worklist.name(group)
                 elif type(record) is JobTurnedAway:
                     fact = entry.message.facts[record.fact].fact
                     if isinstance(fact, JobAdmitted | JobRefused):
@@ -175,14 +182,16 @@ class Adopting:
             for job in live:
                 self._podless.there(job)
             return  # what becomes of its run leads here again
-        if not waiting and await self._podless.are_left_alone(live):
+        if await self._is_left_alone(group_id, waiting, live):
             return
         found = await self._with_budget(await self._found(group_id, waiting, live), bool(live))
+        found = await self._with_service(found, waiting)
         if isinstance(found, Adoption):
             await self._settle(group_id, waiting, found, live)
             return
         if found is not None:
-            if found.code in (Code.VOLUME_NOT_READY, Code.CLAIM_NOT_READY):  # nobody tells of them
+            if found.code in (Code.VOLUME_NOT_READY, Code.CLAIM_NOT_READY) or self._has_groups(group_id):
+                # Nobody tells of them.
                 self.worklist.name_later(group_id, VOLUME_AGAIN_SECONDS)
             if is_refusal(found):
                 self._reports.note_refusal(group_id, (found,))
@@ -194,6 +203,16 @@ class Adopting:
             await self._podless.look(group_id, job)
             if self._suspended.owner(group_id) is not None:
                 await self._reports.report(group_id, waiting, self._describe(job))
+
+    async def _is_left_alone(self, group_id: str, waiting: list[Json], live: list[Job]) -> bool:
+        """Whether there is nothing to submit or to cancel: a late pod of a run, or a job that waits for its pods."""
+        if waiting:
+            return not live and await self._late.is_awaited(group_id, waiting)
+        return await self._podless.are_left_alone(live)
+
+    def _has_groups(self, group_id: str) -> bool:
+        group = self._groups.get(group_id)
+        return group is not None and group.kind is GroupKind.COMPOSITE
 
     async def _report_found(self, group_id: str, waiting: list[Json], found: Reason, live: list[Job]) -> None:
         """Show why a group is no job; one whose pods its namespace refuses says why, and may be suspended."""
@@ -215,7 +234,11 @@ class Adopting:
         group = self._groups.get(group_id)
         if group is None or not waiting:
             self._settling.forget(group_id)
-            return None if any(map(_goes_by_its_pods, live)) else await self._suspended.adoption(group_id)
+            if any(map(_goes_by_its_pods, live)):
+                return None
+            found = await self._suspended.adoption(group_id)
+            owner = self._suspended.owner(group_id)
+            return self._adoptions.with_late(found, owner) if isinstance(found, Adoption) else found
         # Without a size of its own a group is whole once no further pod comes: submitted with its first pod it would be
         # another job with each that follows.
         left = self._settling.left(group_id, waiting) if group.settles else 0.0
@@ -238,6 +261,15 @@ class Adopting:
         budget = find_forbidding_budget(budgets, found.metadata)[:600]
         return replace(found, adopted=found.adopted.model_copy(update={"budget": budget}))
 
+    async def _with_service(self, found: Adoption | Reason | None, waiting: list[Json]) -> Adoption | Reason | None:
+        """The same; of a replica with its service and the number of replicas that is guaranteed."""
+        if not isinstance(found, Adoption) or self._state.format < MINIMUMS_FROM:
+            return found
+        service = await find_service(self._owners, found, waiting)
+        if isinstance(service, Reason):
+            return service
+        return replace(found, adopted=found.adopted.model_copy(update={"service": service}))
+
     async def _settle(self, group_id: str, waiting: list[Json], found: Adoption, live: list[Job]) -> None:
         """One life at a time: a job that is not what the pods ask for goes first, if it is not at work."""
         for job in live:
@@ -252,10 +284,9 @@ class Adopting:
             elif not is_up_to_date(job, found) and job.phase is Phase.QUEUED:
                 await self._reports.report_wishes(group_id, waiting, found.wishes)
                 survives, budget = found.spec.preemptible, found.adopted.budget
-                back = PodsBack(
-                    kind="pods_back", job_id=job.job_id, preemptible=survives, uids=found.uids, budget=budget
-                )
-                await self._facts.publish(back)
+                said = {"preemptible": survives, "uids": found.uids, "budget": budget, "service": found.adopted.service}
+                back = {"kind": "pods_back", "job_id": job.job_id} | said
+                await self._facts.publish(PodsBack.model_validate(back))
             else:
                 await self._report_wait(group_id, waiting, job)
         # Only once nothing of the group lives: two jobs of one group would share its pods, and both be permitted to

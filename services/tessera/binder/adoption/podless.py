@@ -19,6 +19,7 @@ from tessera.binder.adoption.reports.conditions import Conditions
 from tessera.binder.adoption.submitting import NO_PODS, Submitting
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.references import OwnerRef, ref_of
+from tessera.binder.workloads.registry import kind_of_object
 from tessera.domain.entities import Job
 from tessera.domain.work.phases import Phase
 from tessera.kernel.messaging.facts import Facts
@@ -95,8 +96,8 @@ class PodlessJobs:
         """Report that the job is in the queue order again; pods that still exist are about to be taken away."""
         if job.phase is Phase.QUEUED and job.adopted is not None and (job.away or job.adopted.uids):
             # Without UIDs: those that the ledger knows are about to go, and a run must not be permitted to them.
-            preemptible, budget = job.preemptible, job.adopted.budget
-            back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=preemptible, budget=budget)
+            said = {"preemptible": job.preemptible, "budget": job.adopted.budget, "service": job.adopted.service}
+            back = PodsBack.model_validate({"kind": "pods_back", "job_id": job.job_id} | said)
             await self._facts.publish(back, "")
 
     async def waits_suspended(self, job: Job) -> bool:
@@ -170,4 +171,7 @@ class PodlessJobs:
         if ending := ending_of(said):
             reason = None if ending == "complete" else why_failed(said)
             return OwnerEnded(kind="owner_ended", job_id=job.job_id, reason=reason)
-        return f"{job.adopted.owner} is gone" if owner is None else ""
+        if owner is None:
+            return f"{job.adopted.owner} is gone"
+        kind, gang = kind_of_object(owner), job.adopted.group.rpartition("/")[2]
+        return "" if kind is None or kind.keeps(owner, gang) else f"{job.adopted.owner} wants these pods no more"

@@ -35,7 +35,7 @@ from tessera.binder.workloads.batch_jobs import INDEX, has_given_up, may_give_up
 from tessera.binder.workloads.mark_table import KUEUE
 from tessera.binder.workloads.reading import items, mapping, text
 from tessera.binder.workloads.references import OwnerRef
-from tessera.binder.workloads.registry import wanted_pods
+from tessera.binder.workloads.registry import kind_of_object, wanted_pods
 from tessera.domain.entities import Job, Run
 from tessera.domain.storing.fast import replace
 from tessera.kernel.kubernetes.informer import Delta
@@ -136,11 +136,12 @@ class AdoptedRuns:
         """
         The run without the ranks whose pods its owner took away since it wants fewer, or which failed and it gives up:
         they count as released here, and are told to have left until the ledger releases them. A pod that is to be
-        replaced is a loss of the gang.
+        replaced is a loss of the gang; a late one, which its owner makes again by itself, is not.
         """
         await self._let_replaced_go(job, run, pods)
         left, lost = self._left.setdefault(run.run_id, {}), list[int]()
-        known = {*run.released_ranks, *left}
+        late = range(len(run.placements) - run.late, len(run.placements))
+        known = {*run.released_ranks, *left, *late}
         there = {rank: pods.get(uid) for rank, uid in enumerate(run.uids) if rank not in known}
         if run.uids and not run.stopping:
             # It may want fewer a moment after all have a node, before the ledger knows that; until then a pod that is
@@ -156,7 +157,8 @@ class AdoptedRuns:
             await self._facts.publish(lost_pods)
             # Known only once it is said: a store that was away for a moment would keep their devices for the whole run.
             left.update(dict.fromkeys(lost))
-        return replace(run, released_ranks=tuple(sorted({*run.released_ranks, *left}))) if left else run
+        without = tuple(sorted({*run.released_ranks, *left, *late}))
+        return replace(run, released_ranks=without) if left or late else run
 
     async def _let_replaced_go(self, job: Job, run: Run, pods: Mapping[str, Pod]) -> None:
         """Of a pod group of Kueue the others go on without a pod that failed, until its user has made another."""
@@ -370,6 +372,14 @@ class AdoptedRuns:
                 done = await self._suspend_owner(job, job.adopted, run)
                 self._suspended[run.run_id] = self._clock.monotonic() + (TAKES_AWAY_SECONDS if done else 0.0)
             return self._clock.monotonic() < self._suspended[run.run_id]
+
+    async def is_kept_failed(self, job: Job, pod: Pod) -> bool:
+        """Whether a pod has failed which its owner neither takes away nor makes anew for as long as it is there."""
+        if pod.phase != "Failed" or pod.deleting or job.adopted is None or not can_be_suspended(job.adopted):
+            return False
+        owner = await self._owners.of(job.tenant, job.adopted)
+        kind = None if owner is None else kind_of_object(owner)
+        return owner is not None and kind is not None and kind.keeps_failed(owner)
 
     async def _suspend_owner(self, job: Job, adopted: Adopted, run: Run) -> bool:
         if not can_be_suspended(adopted):

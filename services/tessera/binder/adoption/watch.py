@@ -20,7 +20,7 @@ from tessera.binder.adoption.owners.known import NotAllowed, Owners
 from tessera.binder.workloads.port import Group, GroupKind, alone
 from tessera.binder.workloads.reading import mapping, no, text
 from tessera.binder.workloads.references import OwnerRef
-from tessera.binder.workloads.registry import domain_of, group_of, part_of, size_of, waits
+from tessera.binder.workloads.registry import domain_beyond, group_of, part_of, size_of, waits
 from tessera.domain.entities import Run
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
@@ -32,7 +32,7 @@ from tessera_schemas.cluster.labels import bound_for, has_ended, has_succeeded, 
 from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.reasons import Code, Reason
 
-LOOKS_MAX = 4
+LOOKS_MAX = 8
 ALONE = "alone/"
 """What the ids of pods begin with that are in no group; no group is called so."""
 DECIDES = ("labels", "annotations", "ownerReferences")
@@ -148,7 +148,7 @@ class Groups:
         return job is not None and job.adopted is not None and job.adopted.group == group_id
 
     def _is_well(self, run: Run) -> bool:
-        staying = (uid for rank, uid in enumerate(run.uids) if rank not in run.released_ranks)
+        staying = (uid for rank, uid in enumerate(run.uids) if uid and rank not in run.released_ranks)
         return all(_is_well(self.informer.objects.get(uid)) for uid in staying)
 
     def ids(self) -> list[str]:
@@ -239,6 +239,8 @@ class Groups:
         size = 1 if found.settles else size_of(found, owner, [pod])
         if isinstance(size, int):
             whole.needs = size
+        elif found.kind is GroupKind.COMPOSITE:
+            return found  # a group that the tree does not count would start pod by pod
         self._count(uid, pod)
         goes_on = whole.is_at_work or (found.is_counted and self._goes_on(whole_id))
         return _by_itself(pod, found, owner) if waits(pod) and goes_on else found
@@ -303,7 +305,9 @@ def _is_leaving(pod: Json) -> bool:
 
 def _by_itself(pod: Json, of: Group, owner: Json | None) -> Group | Reason:
     """A pod beyond those that its gang needs: nothing would keep it in the domain that the others are in."""
-    domain, field = domain_of(of, owner)
+    domain, field = domain_beyond(of, owner, pod)
+    if isinstance(domain, Reason):
+        return domain
     if isinstance(domain, dict) and domain.get("required", True):
         way_out = "pods beyond the least number are not kept in its domain; raise that number"
         return no(Code.NOT_SUPPORTED_YET, field, way_out)

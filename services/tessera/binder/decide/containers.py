@@ -7,13 +7,17 @@ Init containers and sidecars see the volumes of the role's container and never i
 from tessera.binder.decide.devices import NONE_OF_THEM, VISIBLE, Given
 from tessera.binder.launchers.port import RESTRICTED
 from tessera.binder.launchers.registry import launcher_of
+from tessera.binder.launchers.session_address import address_variables
 from tessera.domain.entities import Job, Run
 from tessera_schemas.base import Json, number_or_id
 from tessera_schemas.cluster.devices import steers_devices
+from tessera_schemas.cluster.gang_groups import groups_of_role
 from tessera_schemas.cluster.labels import EVICT_AT_ANNOTATION
 from tessera_schemas.cluster.resource_kinds import requests
-from tessera_schemas.job import JobSpec, Role, Template, Volume
+from tessera_schemas.job import JobSpec, Role, Session, Template, Volume
+from tessera_schemas.work.measured_use import SessionIngress
 from tessera_schemas.work.pod_template import (
+    IDLE_WARNING_FILE,
     NOTICE_DIRECTORY,
     NOTICE_FILE,
     SHARED_MEMORY_PATH,
@@ -23,26 +27,30 @@ from tessera_schemas.work.pod_template import (
 )
 
 NOTICE, SHARED_MEMORY = "tessera", "shared-memory"
-OURS = "TESSERA_"
+OURS, GROUP = "TESSERA_", "TESSERA_GROUP_"
 """The beginning of variables that no job may say otherwise."""
 
 
-def containers(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given) -> Json:
-    """The fields of the pod's spec that hold containers."""
+def containers(
+    job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given, form: SessionIngress | None = None
+) -> Json:
+    """The fields of the pod's spec that hold containers; `form` is that of the addresses of sessions."""
     before = [_init_container(role, spec, each) for each in role.template.init_containers]
     return {
-        "containers": [_container(job, run, rank, spec, role, devices)],
+        "containers": [_container(job, run, rank, spec, role, devices, address_variables(job, form))],
         **({"initContainers": before} if before else {}),
     }
 
 
-def _container(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given) -> Json:
+def _container(
+    job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given, address: dict[str, str]
+) -> Json:
     template = role.template
     # What a job says itself of its launcher stays; what it is and what it was given is ours to say.
     by_launcher = launcher_of(spec).variables(run, rank, spec, role)
     launched = {name: value for name, value in by_launcher.items() if name not in template.env_from}
     ours = {name: value for name, value in by_launcher.items() if name.startswith(OURS)}
-    own = _identity(job, run, rank, role) | ours
+    own = _identity(job, run, rank, role) | address | _copies(spec, rank, role) | ours
     # First, so that a value of the job's own may refer to them, as `$(TESSERA_JOB_ID)`; last, since they win.
     env = own | launched | _own(template.env) | own | devices.env
     container = _common(role.name, template, role, spec) | {
@@ -54,7 +62,7 @@ def _container(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices
         {"containerPort": port.port, "protocol": port.protocol} | ({"name": port.name} if port.name else {})
         for port in template.ports
     ]
-    return container | ({"ports": ports} if ports else {})
+    return container | ({"ports": ports} if ports else {}) | _readiness(job.session)
 
 
 def _init_container(role: Role, spec: JobSpec, given: InitContainer) -> Json:
@@ -132,6 +140,7 @@ def _identity(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
     return (
         saved
         | task
+        | (_idleness(job.session) if job.session is not None and job.session.idle_seconds else {})
         | (elastic if role.gang < role.most else {})
         | {
             "TESSERA_JOB_ID": job.job_id,
@@ -144,6 +153,38 @@ def _identity(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
             "TESSERA_WORLD_SIZE": str(len(run.placements) + sum(not extra.leaving for extra in run.extra)),
         }
     )
+
+
+def _readiness(session: Session | None) -> Json:
+    """
+    A probe by which a notebook's kubelet tells its warning: a pod that can say nothing to the API server needs no right
+    for it. Three in a row, since one may be late on a node under load.
+    """
+    if session is None or session.kind != "notebook" or not session.idle_seconds:
+        return {}
+    words = ["/bin/sh", "-c", f"! test -s {IDLE_WARNING_FILE}"]
+    often = {"periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 3}
+    return {"readinessProbe": {"exec": {"command": words}} | often}
+
+
+def _idleness(session: Session) -> dict[str, str]:
+    """The rule by which the first process of a notebook's pod stops it."""
+    return {
+        "TESSERA_SESSION_IDLE_SECONDS": str(session.idle_seconds),
+        "TESSERA_SESSION_WARNING_SECONDS": str(session.warning_seconds),
+        "TESSERA_SESSION_ON_IDLE": session.on_idle,
+    }
+
+
+def _copies(spec: JobSpec, rank: int, role: Role) -> dict[str, str]:
+    """Number of the pod's copy of each group that it is in, from 0, by which programs find their neighbours."""
+    if not spec.groups:
+        return {}
+    names = [each.name for each in spec.roles]
+    at = rank - sum(each.gang for each in spec.roles[: names.index(role.name)])
+    groups = groups_of_role(spec.groups, role.name)
+    sizes = {group.name: group.pods.get(role.name, role.gang) for group in groups}
+    return {f"{GROUP}{name.upper().replace('-', '_')}": str(at // size) for name, size in sizes.items()}
 
 
 # -- volumes ----------------------------------------------------------------------------------------------------------

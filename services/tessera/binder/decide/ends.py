@@ -10,12 +10,13 @@ from datetime import datetime
 
 from tessera.domain.last_words import PodWord, word_of
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import BOOT_ANNOTATION
+from tessera_schemas.cluster.labels import BOOT_ANNOTATION, SESSION_LABEL
 from tessera_schemas.facts import RunEnded
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import RUN_ENDS_FROM, SCRIPT_WORDS_FROM
-from tessera_schemas.work.run_ends import Whose, end_of
+from tessera_schemas.work.run_ends import OOM_KILLED, Whose, end_of
 
+READY = "Ready"
 DISRUPTED, BY_THE_KUBELET = "DisruptionTarget", "TerminationByKubelet"
 """The condition that Kubernetes sets on a pod before something other than its program ends it."""
 DISRUPTIONS: dict[str, Code] = {
@@ -46,6 +47,8 @@ CUT_SHORT = (*KILLED, 255)
 BEFORE_SCRIPT_WORDS: dict[Code, Code] = {
     Code.CANCELLED_BY_SCRIPT: Code.POD_FAILED,
     Code.REQUEUED_BY_SCRIPT: Code.POD_DELETED,
+    Code.PAUSED_AS_IDLE: Code.POD_DELETED,
+    Code.ENDED_AS_IDLE: Code.POD_FAILED,
 }
 BEFORE_RUN_ENDS: dict[Code, Code] = {
     Code.POD_EVICTED: Code.POD_DELETED,
@@ -102,7 +105,7 @@ def read_end(pod: Json) -> End:
         disruption=target.get("reason") or "",
         ran=any(_ran(each) for each in containers(status)),
         boot=(meta.get("annotations") or {}).get(BOOT_ANNOTATION, ""),
-        word=word_of(status),
+        word=word_of(pod),
     )
 
 
@@ -156,6 +159,24 @@ def condition(status: Json, kind: str) -> Json:
     return next((one for one in conditions if one.get("type") == kind and one.get("status") == "True"), {})
 
 
+def warns_of_idleness(pod: Json) -> bool:
+    """
+    Whether a session's pod, once ready, is not ready any more: its probe has found the warning of its watch.
+
+    The node's own troubles leave its container ready. Before the first probe the condition is older than the container.
+    """
+    status: Json = pod.get("status") or {}
+    if SESSION_LABEL not in (pod["metadata"].get("labels") or {}) or status.get("phase") != "Running":
+        return False
+    ready: Json = next((one for one in status.get("conditions") or () if one.get("type") == READY), {})
+    since = milliseconds(ready.get("lastTransitionTime"))
+    if ready.get("status") != "False" or since is None:
+        return False
+    told = [one for one in status.get("containerStatuses") or () if one.get("ready") is False]
+    starts = [milliseconds(((one.get("state") or {}).get("running") or {}).get("startedAt")) for one in told]
+    return any(start is not None and start < since for start in starts)
+
+
 def _asked_ms(meta: Json) -> int | None:
     """Time at which the pod's deletion was asked for: the object says when its grace is over."""
     over = milliseconds(meta.get("deletionTimestamp"))
@@ -205,7 +226,7 @@ def _was_cut_short(end: End, boot: str | None) -> bool:
 
 
 def _looks_cut_short(end: End) -> bool:
-    return end.exit_code in CUT_SHORT and end.why != "OOMKilled"
+    return end.exit_code in CUT_SHORT and end.why != OOM_KILLED
 
 
 def _is_other(end: End, boot: str | None) -> bool:
@@ -266,7 +287,7 @@ def _telling(pod: Broken) -> int:
 
 
 def _telling_exit(ended: Json) -> int:
-    if ended.get("reason") == "OOMKilled":
+    if ended.get("reason") == OOM_KILLED:
         return 0
     return 4 if ended.get("exitCode") in KILLED else 1
 
@@ -300,4 +321,4 @@ def end_for(ended: RunEnded, known: int) -> RunEnded:
         return ended
     reason = None if ended.reason is None else reason_for(ended.reason, known)
     nodes = ended.nodes if known >= RUN_ENDS_FROM else ()
-    return ended.model_copy(update={"reason": reason, "nodes": nodes, "steps": None})
+    return ended.model_copy(update={"reason": reason, "nodes": nodes, "steps": None, "uid": "", "oom": False})

@@ -18,7 +18,7 @@ from tessera.binder.decide.discovery import (
     sharing_of,
 )
 from tessera.binder.decide.hami import NODE_ANNOTATION, read_cards
-from tessera.domain.devices.instances import geometry_of, layout
+from tessera.domain.devices.mig.instances import geometry_of, layout
 from tessera.domain.devices.resources import WHOLE_GPU
 from tessera_schemas.cluster.device_vendors import GpuResource
 from tessera_schemas.cluster.devices import OF_REPLICAS

@@ -17,6 +17,7 @@ from tessera.binder.decide.node_devices import (
     gpus_of,
     with_trouble,
 )
+from tessera.binder.decide.told_data import told_datasets
 from tessera.binder.devices.decide.gpus import NO_GPUS, NO_OFFER, PublishedGpus
 from tessera.binder.devices.decide.numa_zones import ZoneFacts
 from tessera_schemas.cluster.device_layouts import NodeOffer
@@ -96,6 +97,7 @@ def node_seen(
             gpu_default=found is None or kind.resource in _default_kinds(preferred),
             share_milli=gpus.share_milli,
             zones=zones,
+            datasets=told_datasets(labels, annotations),
         )
     except (ValidationError, ValueError, KeyError) as error:
         return NodeSeen(kind="node_seen", name=meta["name"], ready=False, trouble=_unreadable(meta["name"], error))

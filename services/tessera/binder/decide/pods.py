@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from tessera.binder.claims.decide.objects import claims_in_pod
 from tessera.binder.decide import containers
-from tessera.binder.decide.devices import Given, given
+from tessera.binder.decide.devices import given
 from tessera.binder.launchers.naming import name_in_dns, run_labels
 from tessera.binder.launchers.port import NOTHING_AROUND, Surroundings
 from tessera.binder.launchers.registry import launcher_of
@@ -24,6 +24,7 @@ from tessera_schemas.cluster.labels import (
     RESERVED_PREFIX,
     ROLE_LABEL,
     SCHEDULER_NAME,
+    SESSION_LABEL,
     SHARD_LABEL,
     SIMULATE_PREFIX,
     SPEC_LABEL,
@@ -54,7 +55,9 @@ def pod_of(
     placement = placement_of(run, rank)
     role = next(role for role in spec.roles if role.name == placement.role)
     tolerated = tolerations(role, node, job.gang.need_of[role.name].tolerated)
-    body = _spec(job, run, rank, spec, role, given(role.resources, placement, node), tolerated)
+    devices = given(role.resources, placement, node)
+    body = _spec(run, rank, spec, role, tolerated)
+    body |= containers.containers(job, run, rank, spec, role, devices, around.session_form)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -85,7 +88,8 @@ def placement_of(run: Run, rank: int) -> Placement:
 def labels(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
     """Labels of the pod of one rank, by which the run's pods are found again."""
     place = {RANK_LABEL: str(rank), ROLE_LABEL: role.name, QUEUE_LABEL: job.queue}
-    return run_labels(job, run.run_id) | place | {SPEC_LABEL: spec_label(job)}
+    session = {SESSION_LABEL: job.session.kind} if job.session is not None else {}
+    return run_labels(job, run.run_id) | place | {SPEC_LABEL: spec_label(job)} | session
 
 
 def spec_label(job: Job) -> str:
@@ -120,7 +124,7 @@ def _not_reserved(own: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given, tolerated: list[Json]) -> Json:
+def _spec(run: Run, rank: int, spec: JobSpec, role: Role, tolerated: list[Json]) -> Json:
     body: Json = {
         "schedulerName": SCHEDULER_NAME,
         "restartPolicy": "Never",
@@ -130,16 +134,21 @@ def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Giv
         "nodeSelector": role.node_selector,
         "tolerations": tolerated,
         "volumes": containers.volumes(role, spec),
-        **containers.containers(job, run, rank, spec, role, devices),
         **(name_in_dns(run, rank) if launcher_of(spec).has_names else {}),
         **_by_grant(role.template),
         **claims_in_pod(pod_name(run.run_id, rank), role),
     }
-    if role.affinity or role.affinity_any:
+    if role.affinity or role.affinity_any or role.affinity_preferred:
         body["affinity"] = _affinity(role)
     if spec.time_limit_seconds is not None:
-        body["activeDeadlineSeconds"] = spec.time_limit_seconds
+        body["activeDeadlineSeconds"] = max(1, spec.time_limit_seconds - _seconds_before(run, rank))
     return body
+
+
+def _seconds_before(run: Run, rank: int) -> int:
+    """Time that the run had gone on for when the pod's group was to start again; 0 for a pod of its beginning."""
+    starts = [copy.not_before for copy in run.restarts if rank in copy.ranks]
+    return max(0, max(starts) - run.started_ts) // 1000 if starts else 0
 
 
 def tolerations(role: Role, node: Node | None, by_tenant: Sequence[tuple[str, str, str]] = ()) -> list[Json]:
@@ -174,7 +183,15 @@ def _conditions(terms: Iterable[AffinityTerm]) -> list[Json]:
 
 
 def _affinity(role: Role) -> Json:
-    """The role's conditions on its node, so that the kubelet checks them once more. All of one term must hold."""
-    terms = [{"matchExpressions": _conditions((*role.affinity, *terms))} for terms in role.affinity_any or ((),)]
-    needed = {"nodeSelectorTerms": terms}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": needed}}
+    """The role's conditions on its node, so that the kubelet checks them once more, and what it prefers."""
+    of_nodes: Json = {}
+    if role.affinity or role.affinity_any:
+        # All of one term must hold, as of the role all conditions and those of one list.
+        terms = [{"matchExpressions": _conditions((*role.affinity, *terms))} for terms in role.affinity_any or ((),)]
+        of_nodes["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
+    if role.affinity_preferred:
+        of_nodes["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            {"weight": each.weight, "preference": {"matchExpressions": _conditions(each.terms)}}
+            for each in role.affinity_preferred
+        ]
+    return {"nodeAffinity": of_nodes}

@@ -17,12 +17,14 @@ from tessera.binder.decide.ends import (
     milliseconds,
     read_end,
     suspects,
+    warns_of_idleness,
 )
 from tessera.binder.decide.starting import Start, read_start
 from tessera.domain.entities import Run
 from tessera.domain.last_words import PodWord
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.checkpoints import is_known
+from tessera.domain.work.gang import ranks_out
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import (
     ALLOCATED_N_ANNOTATION,
@@ -44,7 +46,7 @@ from tessera_schemas.cluster.labels import (
 from tessera_schemas.facts import AnyFact, PodsBound, RunEnded, RunStarted
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import STARTS_TELL_ALL_FROM
-from tessera_schemas.work.run_ends import FAILURES_OF_NODES, WORTH_A_NOTICE, end_of
+from tessera_schemas.work.run_ends import CANCELS_FROM_WITHIN, FAILURES_OF_NODES, OOM_KILLED, WORTH_A_NOTICE, end_of
 
 NOTICE_SECONDS_MAX = 3600
 PATH_CHARACTERS_MAX = 1024
@@ -86,6 +88,7 @@ class Pod:
     spec: str = ""
     deadline_seconds: int = 0
     claims: tuple[str, ...] = ()
+    warns: bool = False
 
     @property
     def over(self) -> bool:
@@ -128,6 +131,7 @@ def read_pod(pod: Json) -> Pod:
         spec=(meta.get("labels") or {}).get(SPEC_LABEL, ""),
         deadline_seconds=pod.get("spec", {}).get("activeDeadlineSeconds") or 0,
         claims=claim_names_of(pod),
+        warns=warns_of_idleness(pod),
     )
 
 
@@ -207,7 +211,7 @@ def _as_asked(run: Run, ours: Sequence[Pod | None], broken: Sequence[Broken]) ->
     word, first = _word_of(ours), next((each for each in broken if each.rank == 0), None)
     if word is None or word.ask is None or first is None or (ours[0] is not None and ours[0].phase != "Failed"):
         return None
-    if word.ask is not Code.CANCELLED_BY_SCRIPT and first.code is not Code.POD_FAILED:
+    if word.ask not in CANCELS_FROM_WITHIN and first.code is not Code.POD_FAILED:
         return None
     return RunEnded(kind="run_ended", run_id=run.run_id, reason=Reason(code=word.ask, detail=word.who))
 
@@ -217,7 +221,7 @@ def find_cancel(run: Run, pods: Iterable[Pod]) -> RunEnded | None:
     by_uid = {pod.uid: pod for pod in pods}
     ours = [by_uid.get(uid) for uid in run.uids]
     asked = _as_asked(run, ours, _broken_of_gang(run, ours[:1], no_boots))
-    is_cancel = asked is not None and asked.reason is not None and asked.reason.code is Code.CANCELLED_BY_SCRIPT
+    is_cancel = asked is not None and asked.reason is not None and asked.reason.code in CANCELS_FROM_WITHIN
     return asked if is_cancel and run.then == "requeue" else None
 
 
@@ -277,7 +281,8 @@ def is_broken(pod: Pod) -> bool:
 
 def missing(run: Run, pods: Mapping[str, Pod], seen_to_go: Container[str] = ()) -> list[int]:
     """The ranks whose pods are not there any more; before the run has started, only those that were seen to go."""
-    absent = [(rank, uid) for rank, uid in enumerate(run.uids) if uid not in pods]
+    out = ranks_out(run.restarts)
+    absent = [(rank, uid) for rank, uid in enumerate(run.uids) if uid not in pods and rank not in out]
     gone = [rank for rank, uid in absent if run.started or uid in seen_to_go]
     return [rank for rank in gone if rank not in run.released_ranks]
 
@@ -327,6 +332,7 @@ def _ended_badly(run: Run, pods: list[Pod | None], boots: Boots) -> RunEnded | N
         exit_code=first.end.exit_code,
         rank=first.rank,
         nodes=tuple(dict.fromkeys(pod.node for pod in found if pod.node))[:SUSPECTS_MAX] if several else (),
+        oom=first.end.why == OOM_KILLED and first.code is Code.POD_FAILED,
     )
 
 

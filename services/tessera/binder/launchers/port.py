@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tessera.domain.entities import Run
 from tessera_schemas.base import Json
 from tessera_schemas.job import JobSpec, Role
+from tessera_schemas.work.measured_use import SessionIngress
 
 RESTRICTED: Json = {
     "allowPrivilegeEscalation": False,
@@ -17,11 +18,15 @@ RESTRICTED: Json = {
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Parts of the installation for launchers: the image of the step runner ("": none), and the domain of names."""
+    """
+    Parts of the installation for pods: the image of the step runner ("": none), the domain of names, and the form of
+    the addresses of sessions.
+    """
 
     steps_image: str = ""
     steps_pull_policy: str = "IfNotPresent"
     cluster_domain: str = "cluster.local"
+    session_form: SessionIngress | None = None
 
 
 NOTHING_AROUND = Surroundings()

@@ -7,11 +7,11 @@ from math import ceil
 import structlog
 
 from tessera.binder.adoption.decide.amounts import Unreadable, pod_amounts
-from tessera.binder.decide.ends import DISRUPTED
+from tessera.binder.decide.ends import DISRUPTED, READY
 from tessera.binder.decide.starting import READY_TO_START
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.device_vendors import NVIDIA_SHARED
-from tessera_schemas.cluster.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX, has_ended
+from tessera_schemas.cluster.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX, SESSION_LABEL, has_ended
 from tessera_schemas.cluster.resource_kinds import is_counted_by_name
 
 USES = "uses"
@@ -74,9 +74,10 @@ def only_what_is_read(pod: Json) -> Json:
     """A smaller pod that `read_pod` reads the same."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     uses = uses_at_work(pod)
+    kept = (*CONDITIONS, READY) if SESSION_LABEL in (meta.get("labels") or {}) else CONDITIONS
     return ({} if uses is None else {USES: uses}) | {
         "metadata": {name: value for name, value in meta.items() if name not in NOT_OF_META},
         "spec": {name: spec[name] for name in SPEC if name in spec},
         "status": {name: status[name] for name in STATUS if name in status}
-        | {"conditions": [one for one in status.get("conditions") or () if one.get("type") in CONDITIONS]},
+        | {"conditions": [one for one in status.get("conditions") or () if one.get("type") in kept]},
     }

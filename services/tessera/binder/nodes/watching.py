@@ -8,6 +8,7 @@ import structlog
 
 from tessera.binder.decide.discovery import known_kinds
 from tessera.binder.decide.nodes import node_gone, node_seen
+from tessera.binder.decide.told_data import unread_words
 from tessera.binder.devices.decide.gpus import PublishedGpus, known_gpus, known_offer
 from tessera.binder.devices.decide.numa_zones import ZoneFacts
 from tessera.binder.devices.reports import DeviceReports
@@ -27,7 +28,7 @@ from tessera_schemas.cluster.device_layouts import NodeOffer
 from tessera_schemas.cluster.device_vendors import GpuResource
 from tessera_schemas.config import Pool
 from tessera_schemas.facts import NodeSeen, Others
-from tessera_schemas.shard.ledger_form import NUMA_ZONES_FROM, SUMS_FROM
+from tessera_schemas.shard.ledger_form import NUMA_ZONES_FROM, SUMS_FROM, TOLD_DATA_FROM
 
 log = structlog.get_logger()
 
@@ -53,13 +54,20 @@ class NodeSources:
     published: PublishedGpus
     gpu_resources: tuple[GpuResource, ...]
     zones: ZoneFacts
+    tells_data: bool
 
     def seen(self) -> NodeSeen:
         """The fact; a node without an object is gone."""
         if self.node is None:
             return node_gone(self.name)
         devices = self.offer, self.published, self.gpu_resources
-        return node_seen(self.node, self.others, self.pools, *devices, self.zones)
+        fact = node_seen(self.node, self.others, self.pools, *devices, self.zones)
+        return fact if self.tells_data or not fact.datasets else fact.model_copy(update={"datasets": ()})
+
+    def unread_data(self) -> tuple[str, ...]:
+        """The node's words about data sets that count for nothing."""
+        meta: Json = {} if self.node is None else self.node["metadata"]
+        return unread_words(meta.get("labels") or {}, meta.get("annotations") or {})
 
     def agree(self) -> bool:
         """Tell whether the ledger's node is as the fact says."""
@@ -76,6 +84,7 @@ class NodeSources:
             and self.known is before.known
             and self.offer is before.offer
             and self.zones == before.zones
+            and self.tells_data is before.tells_data
         )
 
 
@@ -104,6 +113,7 @@ class NodeReports:
         self._others_seconds = others_seconds
         self._surplus = SurplusByNode(state, clock)
         self._reported: dict[str, NodeSeen] = {}
+        self._unread: dict[str, tuple[str, ...]] = {}
         self._agreed: dict[str, NodeSources] = {}
         self.worklist = Worklist(self._work, clock, at_once=16)
 
@@ -177,6 +187,7 @@ class NodeReports:
             known_gpus(known) if offer is None else self._devices.gpus(name),
             known_kinds(self._state),
             self._devices.zones.of(name, known) if self._state.format >= NUMA_ZONES_FROM else (),
+            self._state.format >= TOLD_DATA_FROM,
         )
 
     def _taken_on(self, name: str) -> Others:
@@ -196,7 +207,9 @@ class NodeReports:
             return
         if self._surplus.in_doubt(name):
             self.worklist.name_later(name, DOUBT_SECONDS)
-        fact = self._sources(name).seen()
+        sources = self._sources(name)
+        fact = sources.seen()
+        self._warn_of_data(name, sources.unread_data())
         if self._state.format < SUMS_FROM:  # a committer of an earlier version reads no later field
             fact = fact.model_copy(update={"cordoned": False, "capacity": {}})
         if self._reported.get(name) == fact or not await self._concerns_us(name, fact):
@@ -205,6 +218,13 @@ class NodeReports:
             await self._devices.tell_layout(name)
         await self._facts.publish(fact)
         self._reported[name] = fact
+
+    def _warn_of_data(self, name: str, words: tuple[str, ...]) -> None:
+        """Tell the operator of words about data sets that count for nothing, once for each change of them."""
+        if words != self._unread.get(name, ()):
+            self._unread[name] = words
+            if words:
+                log.warning("datasets_not_read", node=name, words=", ".join(words)[:500])
 
     async def _concerns_us(self, name: str, fact: NodeSeen) -> bool:
         """Tell whether to report the node: no other shard owns it or has pods there (`resync` looks again)."""

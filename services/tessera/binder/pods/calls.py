@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from tessera.binder.claims.calls import PodClaims
@@ -9,6 +10,7 @@ from tessera.binder.decide.devices import NoDevice, at_bind
 from tessera.binder.decide.pods import in_shard, placement_of, pod_of, spec_label
 from tessera.binder.decide.steps import Pod
 from tessera.binder.launchers.port import Surroundings
+from tessera.binder.launchers.session_address import session_ingress
 from tessera.binder.launchers.steps import key_of
 from tessera.binder.nodes.hami_lock import HamiLock
 from tessera.binder.nodes.ownership import Ownership
@@ -36,6 +38,7 @@ from tessera_schemas.cluster.labels import (
 )
 from tessera_schemas.job import JobSpec, RoleReach
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.measured_use import SessionIngress
 from tessera_schemas.work.placement import Placement
 
 RETRY_STATUS = (408, 409, 429)
@@ -161,7 +164,8 @@ class Calls:
         if node is not None and node.gone:
             raise Transient(f"node {node.name} is gone")
         try:
-            return pod_of(job, run, rank, spec, self._state.n, node, self._around)
+            around = replace(self._around, session_form=self._session_form)
+            return pod_of(job, run, rank, spec, self._state.n, node, around)
         except NoDevice as error:
             raise RefusedByCluster(rank, error.reason) from error
 
@@ -181,23 +185,39 @@ class Calls:
         return made["metadata"]["uid"], True
 
     async def make_key(self, job: Job, run: Run, service: Json, key: bytes) -> None:
-        """
-        The run's Service and the Secret that it owns, made now or by an earlier try.
-
-        Nobody may read Secrets here, ours or not. The Service comes first: under one that was made just now no earlier
-        try left a Secret.
-        """
+        """The run's Service and the Secret that it owns, made now or by an earlier try: nobody here reads Secrets."""
         if not self._around.steps_image:
             raise refuse(0, Code.BIND_REFUSED, "its launcher needs the setting steps_image, which this binder lacks")
         uid, is_new = await self.make_service(job, run, service)
+        secret = self._in_shard(key_of(service, uid, key))
+        await self._make_owned(run, "secret", self._cluster.create_secret(job.tenant, secret), service, is_new)
+
+    async def make_ingress(self, job: Job, run: Run, service: Json) -> None:
+        """The Service of a session's run and the Ingress that it owns, made now or by an earlier try."""
+        if (form := self._session_form) is None:
+            raise refuse(0, Code.BIND_REFUSED, "its session asks for an Ingress, and the configuration has none by now")
+        uid, is_new = await self.make_service(job, run, service)
+        ingress = self._in_shard(session_ingress(job, service, uid, form))
+        await self._make_owned(run, "ingress", self._cluster.create_ingress(job.tenant, ingress), service, is_new)
+
+    async def _make_owned(self, run: Run, kind: str, call: Awaitable[None], service: Json, is_new: bool) -> None:
+        """
+        Make what a run's Service owns, which is never read.
+
+        The Service comes first: under one that was made just now no earlier try left anything.
+        """
         try:
-            await self._cluster.create_secret(job.tenant, self._in_shard(key_of(service, uid, key)))
+            await call
         except ApiError as error:
             if error.status != 409:
                 raise self._judged(run, 0, error) from error
             if is_new:
                 name = service["metadata"]["name"]
-                raise refuse(0, Code.BIND_REFUSED, f"secret {name} exists and is not ours") from error
+                raise refuse(0, Code.BIND_REFUSED, f"{kind} {name} exists and is not ours") from error
+
+    @property
+    def _session_form(self) -> SessionIngress | None:
+        return self._state.tree.defaults.sessions.ingress
 
     def _in_shard(self, made: Json) -> Json:
         return in_shard(made, self._settings.shard, self._state.ledger_id)

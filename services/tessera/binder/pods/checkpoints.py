@@ -1,4 +1,4 @@
-"""Checkpoints that programs report on their pods, as facts."""
+"""Reports of programs on their pods, as facts: checkpoints, and that nobody uses a session."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,12 +7,14 @@ import structlog
 
 from tessera.binder.decide.steps import Pod, is_new_checkpoint, is_path
 from tessera.binder.settings import BinderSettings
-from tessera.domain.entities import Run
+from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.facts import CheckpointSaved
+from tessera_schemas.shard.ledger_form import SESSION_WARNINGS_FROM
+from tessera_schemas.shard.records import SessionUnused
 
 REMEMBERED = 64
 
@@ -110,3 +112,27 @@ class _RunCheckpoints:
         speaker = pods.get(self.first.get(pod.saved, ""))
         another = speaker is not None and not speaker.over and speaker.uid != pod.uid
         return another or (pod.saved, pod.saved_at) in self.published
+
+
+class SessionWarnings:
+    """Publishes each change once; what was published is remembered until the ledger has it, only to save messages."""
+
+    def __init__(self, facts: Facts, state: State) -> None:
+        self._facts, self._state = facts, state
+        self._said: dict[str, bool] = {}
+
+    def forget(self, run_id: str) -> None:
+        """Forgets what was said of a run."""
+        self._said.pop(run_id, None)
+
+    async def report(self, job: Job, run: Run, pods: Mapping[str, Pod]) -> None:
+        """Publish that the pod of a started session warns of idleness, or does no more, where that is news."""
+        is_watched = job.session is not None and bool(job.session.idle_seconds)
+        if not is_watched or not run.started or run.over or self._state.format < SESSION_WARNINGS_FROM:
+            return
+        pod = next((pod for uid in run.permitted if (pod := pods.get(uid)) is not None), None)
+        if pod is None or pod.over or pod.warns == bool(run.unused_until):
+            self._said.pop(run.run_id, None)
+        elif self._said.get(run.run_id) != pod.warns:
+            await self._facts.publish(SessionUnused(kind="session_unused", run_id=run.run_id, again=not pod.warns))
+            self._said[run.run_id] = pod.warns

@@ -3,7 +3,9 @@ The headless Services that give runs their names: made before the pods, kept whi
 
 What is there is seen by a watch of its own, so that one that is left over, by us or by a binder that died, is found
 and deleted, and one that somebody deleted under a run is made again. A run's key is made with its Service, which owns
-it, and Kubernetes takes it away with that: under pods that have not started by then their run starts anew.
+it, and Kubernetes takes it away with that: under pods that have not started by then their run starts anew. So it goes
+with the Ingress of a session, whose Service has an address of its own; one that somebody deleted under a session stays
+away until that runs again.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,6 +15,7 @@ import structlog
 from tessera.binder.decide.steps import Pod, count_of
 from tessera.binder.launchers.naming import service_name, service_of
 from tessera.binder.launchers.registry import launcher_of
+from tessera.binder.launchers.session_address import session_service
 from tessera.binder.nodes.other_ledgers import LedgerReach, knows_job
 from tessera.binder.pods.calls import Calls, RefusedByCluster
 from tessera.binder.pods.stopping import gone_is_fine
@@ -67,9 +70,15 @@ class Names:
         await self._there.informer.close()
 
     async def make(self, job: Job, run: Run, spec: JobSpec) -> None:
-        """Make the run's Service and key before its pods, as its launcher asks. Raises RefusedByCluster, ApiError."""
+        """
+        Make the run's Service before its pods, with its key or its session's Ingress, as its launcher or session asks.
+
+        Raises RefusedByCluster, ApiError.
+        """
         launcher, service = launcher_of(spec), service_of(job, run.run_id, self._state.n)
-        if launcher.has_key:
+        if job.session is not None and job.session.ingress:
+            await self._calls.make_ingress(job, run, session_service(job, run.run_id, self._state.n, spec))
+        elif launcher.has_key:
             await self._calls.make_key(job, run, service, self._new_key())
         elif launcher.has_names:
             await self._calls.make_service(job, run, service)

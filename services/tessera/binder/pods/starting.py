@@ -70,7 +70,7 @@ class Starting:
         if run.started or self._state.format < RUN_ENDS_FROM:
             self.forget(run.run_id)
             return
-        gang = [pods.get(uid) for uid in run.uids]
+        gang = [pods.get(uid) for uid in run.uids if uid]  # late ones are the last, and come once the others run
         waiting = [(rank, pod) for rank, pod in enumerate(gang) if pod is not None and _waits(pod)]
         told = self._told.setdefault(run.run_id, _Told())
         if not waiting or told.given_back:

@@ -68,6 +68,15 @@ class Stopping:
         else:
             await self._end(run, pod)
 
+    async def replace(self, run: Run, pod: Pod) -> None:
+        """A pod whose group starts again: an ended one goes as well, since its successor gets its name."""
+        if pod.over and not pod.deleting:
+            await self._delete(pod)
+        elif pod.deleting or (pod.node and self._troubles.fenced(pod.node)):
+            await self.stop(run, pod)
+        else:
+            await self._end(run, pod)
+
     async def _end(self, run: Run, pod: Pod) -> None:
         """Tell a pod to stop whose node hears it."""
         if self._is_out_of_reach(run.run_id, pod):
@@ -96,8 +105,8 @@ class Stopping:
     async def _stop_users(self, run: Run, pod: Pod) -> None:
         """One that its user made is evicted, if it runs at all, and is not ours to delete."""
         if pod.over:
-            return
-        if not pod.node:
+            await self._evict_kept(run, pod)
+        elif not pod.node:
             if not pod.deleting:
                 await self._adopted.give_back(run, pod)
                 await self._undo_claims(run, pod)
@@ -111,6 +120,12 @@ class Stopping:
             await self._give_notice(run, pod)
         else:
             await self._end(run, pod)
+
+    async def _evict_kept(self, run: Run, pod: Pod) -> None:
+        """Evict a failed pod whose owner would not come through whole with it, once that one is suspended."""
+        job = self._state.jobs.get(run.job_id)
+        if job is not None and await self._adopted.is_kept_failed(job, pod) and await self._suspend_owner(run):
+            await self._adopted.evict(run, pod, self._budget_seconds())
 
     async def _undo_claims(self, run: Run, pod: Pod) -> None:
         """Take a user's pod off its claims, once it shows that this run has let go of it: no bind succeeds after."""

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from tessera.domain.entities import Job
 from tessera.domain.work.current_spec import current_spec
-from tessera.kernel.errors import InvariantViolation
+from tessera.kernel.errors import InvariantViolation, Transient
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.ledger.specs import read_spec
 from tessera.kernel.ports import Ledger
@@ -40,11 +40,14 @@ class Templates:
         """
         The spec of a live job as it is now, of a task that of its array, from memory or ledger message `job.taken_n`.
         """
-        submitted = job.task_of or job.job_id
+        submitted = ".".join((job.task_of or job.job_id, *map(str, job.spec_at)))
         known = self._specs.get(submitted)
         if known is not None:
             return current_spec(job, JobSpec.model_validate_json(known))
         spec = await read_spec(self._ledger, job)
+        if spec is None and job.spec_at:
+            # Its programs came a moment ago, and a replica of the stream may lag; those of a submit were told before.
+            raise Transient(f"ledger message {job.spec_at[0]} with the programs of job {job.job_id} is not there yet")
         if spec is None:
             raise InvariantViolation(f"ledger message {job.taken_n} does not hold job {job.job_id}")
         self._remember(submitted, spec)

@@ -7,6 +7,8 @@ every mark under these systems' prefixes that the table does not know. Every mar
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 
+from pydantic import ValidationError
+
 from tessera.binder.workloads.mark_table import (
     ARMADA_TOPOLOGY,
     GROUP_FIELDS,
@@ -25,9 +27,11 @@ from tessera.binder.workloads.mark_table import (
     Treatment,
     mark_of,
 )
+from tessera.binder.workloads.pod_terms import PREFERRED, REQUIRED, read_pod_terms
 from tessera.binder.workloads.reading import items, mapping, no, number_in, text
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import PREEMPTIBLE_ANNOTATION, PROJECT_LABEL, QUEUE_LABEL
+from tessera_schemas.cluster.labels import FOUND_BY_ANNOTATION, PREEMPTIBLE_ANNOTATION, PROJECT_LABEL, QUEUE_LABEL
+from tessera_schemas.job import PREFERRED_MAX, PreferredTerm
 from tessera_schemas.reasons import Code, Reason
 
 UNKNOWN_FIELD = "Tessera does not know this field"
@@ -47,7 +51,7 @@ def not_honoured(pod: Json) -> list[str]:
     marks = [f"{key}: {mark.detail}" for _, key, mark in _marks(pod) if mark.treatment is Treatment.TOLD]
     if read_mark(pod, SHARED_DOMAIN) and topology_of(pod) is None:
         marks.append(f"{SHARED_DOMAIN}: no domain is shared, since {REQUIRED_TOPOLOGY} or the preferred one names none")
-    return [*marks, *_preferences(mapping(pod, "spec"))]
+    return [*marks, *_preferences(pod)]
 
 
 def said_preemptible(pods: Sequence[Json], owner: Json | None) -> bool | None:
@@ -87,13 +91,52 @@ def not_honoured_fields(group: Json, below: str, honoured: Container[str]) -> li
     return [f"{below}.{name}: {GROUP_FIELDS.get(name, UNKNOWN_FIELD)}" for name in others]
 
 
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+def preferred_nodes(spec: Json) -> list[PreferredTerm]:
+    """Preferences for nodes that are honoured, in an order that does not depend on how the pod was written."""
+    honoured = (term for _, term in _read_preferred_nodes(spec) if term is not None)
+    return sorted(honoured, key=lambda term: (term.weight, repr(term.terms)))
 
 
-def _preferences(spec: Json) -> Iterator[str]:
-    for kind in ("nodeAffinity", "podAffinity", "podAntiAffinity"):
-        if items(spec, "affinity", kind, PREFERRED):
-            yield f"spec.affinity.{kind}.{PREFERRED}: nodes are chosen without it"
+def _read_preferred_nodes(spec: Json) -> Iterator[tuple[int, PreferredTerm | None]]:
+    """Each preferred term of the node affinity by its index; None for one that is not honoured."""
+    count = 0
+    for index, each in enumerate(items(spec, "affinity", "nodeAffinity", PREFERRED)):
+        asked = mapping(each, "preference")
+        if not items(asked, "matchExpressions") and not items(asked, "matchFields"):
+            continue  # as for Kubernetes, no condition is no preference
+        terms = [
+            {
+                "key": text(condition, "key"),
+                "operator": text(condition, "operator"),
+                "values": sorted(map(str, condition.get("values") or [])),
+            }
+            for condition in items(asked, "matchExpressions")
+        ]
+        terms.sort(key=repr)
+        try:
+            term = PreferredTerm.model_validate({"weight": each.get("weight"), "terms": terms})
+        except ValidationError:
+            yield index, None
+            continue
+        count += 1
+        yield index, None if items(asked, "matchFields") or count > PREFERRED_MAX else term
+
+
+def _preferences(pod: Json) -> Iterator[str]:
+    spec = mapping(pod, "spec")
+    for index, term in _read_preferred_nodes(spec):
+        if term is None:
+            yield f"spec.affinity.nodeAffinity.{PREFERRED}[{index}]: nodes are chosen without it"
+    terms = read_pod_terms(pod)
+    yield from (f"{term.field}.{term.wrong}: nodes are chosen without it" for term in terms if term.wrong)
+    if any(term.group for term in terms):
+        field = f"spec.affinity.podAntiAffinity.{REQUIRED}"
+        yield f"{field}: kept from pods that Tessera places and that have an equal term; others are not looked at"
+    if any(not (term.group or term.wrong) for term in terms):
+        yield (
+            "spec.affinity: of other pods those are looked at that Tessera places, and that have a term about pods or "
+            f"name their labels in {FOUND_BY_ANNOTATION}"
+        )
     for index, constraint in enumerate(items(spec, "topologySpreadConstraints")):
         if constraint.get("whenUnsatisfiable") == "ScheduleAnyway":
             yield f"spec.topologySpreadConstraints[{index}]: nodes are chosen without it"
@@ -167,7 +210,6 @@ def slice_size(pod: Json) -> int | Reason:
     if not level or not words:
         missing = SLICE_SIZE if level else SLICE_TOPOLOGY
         return no(Code.MISSING_FIELD, f"metadata.annotations[{missing}]", "a slice has a level and a size")
-    for other in (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, SHARED_DOMAIN):
-        if read_mark(pod, other):
-            return no(Code.NOT_SUPPORTED_YET, field, f"slices are honoured without {other}")
+    if read_mark(pod, SHARED_DOMAIN):
+        return no(Code.NOT_SUPPORTED_YET, field, f"slices are honoured without {SHARED_DOMAIN}")
     return number_in(words) or no(Code.INVALID_FIELD, where, f"{words!r} is no number of pods")

@@ -18,6 +18,8 @@ from tessera_schemas.reasons import Code, Reason
 
 ANCHOR_CHARACTERS = 40
 PARTS_MAX = 64
+MEMBERS = "members"
+"""Beside `spec` of an object as we keep it: all of its namespace that have to be seen with it, by kind."""
 PLACED = "tessera.io/Placed"
 """The condition on users' objects that says whether their pods have their nodes."""
 
@@ -27,14 +29,17 @@ class GroupKind(StrEnum):
 
     GANG = "Gang"
     POD_GROUP = "PodGroup"
+    COMPOSITE = "CompositePodGroup"
+    POD_GANG = "PodGang"
     RAY_CLUSTER = "RayCluster"
+    RAY_JOB = "RayJob"
     JOB_SET = "JobSet"
     TRAINING_JOB = "TrainingJob"
     JOB = "Job"
     POD = "Pod"
 
 
-COUNTED = (GroupKind.RAY_CLUSTER, GroupKind.JOB_SET, GroupKind.TRAINING_JOB, GroupKind.JOB)
+COUNTED = (GroupKind.RAY_CLUSTER, GroupKind.RAY_JOB, GroupKind.JOB_SET, GroupKind.TRAINING_JOB, GroupKind.JOB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,9 @@ class GangMark:
 @dataclass(frozen=True, slots=True)
 class GroupPolicy:
     """
-    Policy of a PodGroup. `min_count` pods start together; 0: each pod by itself. `topology` is the node label of which
-    all pods share one value; "" for none. `priority` stands in place of the pods' own.
+    Policy of a PodGroup. `min_count` pods start together; 0: each pod by itself, or of a gang of groups as many as
+    these count. `topology` is the node label of which all pods share one value; "" for none. `priority` stands in place
+    of the pods' own.
     """
 
     min_count: int = 0
@@ -159,7 +165,9 @@ class Workload:
     which its controller is told to have no pods, () where there is none; `controllers` are the values of `managedBy`
     that mean its own controller. `condition` is the type of the condition in its status that says whether its pods have
     their nodes; "" where the status is not ours to write. `reason` is the one that it gives while they have none,
-    in place of ours; `observes` that it names the generation.
+    in place of ours; `observes` that it names the generation. `makes` is the kind, by apiVersion and kind, whose object
+    of the same name its controller makes, and suspends and resumes as it is itself. `members` are the kinds, by
+    apiVersion and kind, of which all in the namespace have to be seen with an object.
     """
 
     kind: ClassVar[GroupKind | None] = None
@@ -174,6 +182,8 @@ class Workload:
     condition: ClassVar[str] = ""
     reason: ClassVar[str] = ""
     observes: ClassVar[bool] = False
+    makes: ClassVar[tuple[str, str]] = ("", "")
+    members: ClassVar[tuple[tuple[str, str], ...]] = ()
     rights: ClassVar[tuple[KindRights, ...]] = ()
 
     def condition_of(self, thing: Json) -> tuple[str, bool]:
@@ -229,9 +239,37 @@ class Workload:
         makers = {owner.uid if (owner := controller_of(pod)) else text(pod, "metadata", "uid") for pod in pods}
         return hashlib.sha256("\0".join((group.id, *sorted(makers))).encode()).hexdigest()[:ANCHOR_CHARACTERS]
 
+    def keeps(self, owner: Json, gang: str) -> bool:
+        """Whether the object still wants the pods of its gang of this name."""
+        return True
+
+    def keeps_failed(self, owner: Json) -> bool:
+        """Whether a failed pod stays through a suspension, so that no other of its name is made afterwards."""
+        return False
+
     def domain(self, owner: Json | None) -> tuple[Json | Reason | None, str]:
         """The `Topology` that the object asks for on behalf of all pods, and the field that says it."""
         return None, ""
+
+    def domain_beyond(self, owner: Json | None, pod: Json) -> tuple[Json | Reason | None, str]:
+        """The same, for a pod beyond those that its gang needs."""
+        return self.domain(owner)
+
+    def in_parts(self, pods: Sequence[Json]) -> Sequence[Json]:
+        """The pods, each with the part of the gang that it is of, where no label of theirs says it."""
+        return pods
+
+    def in_roles(self, owner: Json | None, pods: Sequence[Json]) -> Sequence[Json]:
+        """The pods, each with the name of its role, where it is not that of its part."""
+        return pods
+
+    def groups(self, owner: Json | None, ranks: Sequence[tuple[str, Json]] = ()) -> list[Json] | Reason:
+        """Groups of its pods within each other (`JobSpec.groups`); `ranks` are the pods, each with its role."""
+        return []
+
+    def shown_on(self, group: Group, owner: Json | None) -> Sequence[OwnerRef]:
+        """Kubernetes' own groups whose status says whether these pods have their nodes."""
+        return () if group.pod_group is None else (group.pod_group,)
 
     def wishes(self, owner: Json) -> list[str]:
         """Settings of the object that are not honoured, beside its marks; a sentence for each."""
@@ -240,6 +278,10 @@ class Workload:
     def pod_sets(self, owner: Json) -> Sequence[PodSet]:
         """Pods that a suspended object will have once it is resumed; () where its templates do not say it."""
         return ()
+
+    def late_pods(self, owner: Json) -> Mapping[str, Json]:
+        """Templates of single pods that the object's controller makes once the gang runs, by a name of their part."""
+        return {}
 
 
 class OwnedWorkload(Workload):

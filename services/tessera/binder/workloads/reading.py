@@ -44,6 +44,26 @@ def whole(value: Any, *path: str) -> int | None:
     return found if type(found) is int and found >= 0 else None
 
 
+def selects(selector: Json, labels: Json) -> bool:
+    """Whether a label selector of the API selects what has these labels; an empty one selects everything."""
+    wanted = mapping(selector, "matchLabels")
+    return wanted.items() <= labels.items() and all(_holds(one, labels) for one in items(selector, "matchExpressions"))
+
+
+def _holds(expression: Json, labels: Json) -> bool:
+    key, values = text(expression, "key"), expression.get("values")
+    among = labels.get(key) in values if isinstance(values, list) else False
+    match text(expression, "operator"):
+        case "In":
+            return among
+        case "NotIn":
+            return not among
+        case "Exists":
+            return key in labels
+        case _:
+            return key not in labels
+
+
 def as_name(given: str) -> str:
     """A DNS label as like it as can be; "" when nothing of it is left."""
     return OTHER_LETTERS.sub("-", given.lower())[:63].strip("-")

@@ -12,9 +12,19 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 
+from tessera.binder.workloads.kinds.composite import (
+    COMPOSITE,
+    COMPOSITE_API,
+    PART,
+    PLACE,
+    CompositePodGroup,
+    find_root,
+    too_deep,
+)
 from tessera.binder.workloads.kinds.gang import ARMADAS, KOORDINATORS, KUEUES, OURS, YUNIKORNS, MarkedGang, read_size
+from tessera.binder.workloads.kinds.grove import PodGang
 from tessera.binder.workloads.kinds.job import BatchJob
-from tessera.binder.workloads.kinds.job_set import JobSet
+from tessera.binder.workloads.kinds.job_set import JobSet, TrainJob
 from tessera.binder.workloads.kinds.kubeflow import TrainingJob
 from tessera.binder.workloads.kinds.leader_worker_set import LeaderWorkerSet
 from tessera.binder.workloads.kinds.pod import SinglePod
@@ -26,33 +36,47 @@ from tessera.binder.workloads.kinds.pod_group import (
     PodGroup,
     policy_of,
 )
-from tessera.binder.workloads.kinds.ray import RayCluster
+from tessera.binder.workloads.kinds.ray import RayCluster, RayJob
 from tessera.binder.workloads.kinds.volcano import VolcanoPodGroup
 from tessera.binder.workloads.marks import found_in, read_mark, said_preemptible
-from tessera.binder.workloads.port import GangMark, Group, GroupKind, Workload, alone, bounded_size, group_of_owner
+from tessera.binder.workloads.port import (
+    GangMark,
+    Group,
+    GroupKind,
+    GroupPolicy,
+    Workload,
+    alone,
+    bounded_size,
+    group_of_owner,
+)
 from tessera.binder.workloads.reading import as_part, mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, OwnersByRef, controller_of, is_it, not_found
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.gang_groups import DEPTH_MAX
 from tessera_schemas.cluster.labels import FINALIZER, GANG_LABEL, SCHEDULER_NAME
 from tessera_schemas.reasons import Code, Reason
 
-TRAINING_JOB, JOB_SET = TrainingJob(), JobSet()
+TRAINING_JOB, JOB_SET, TRAIN_JOB = TrainingJob(), JobSet(), TrainJob()
 JOB = BatchJob(above=(JOB_SET, TRAINING_JOB))
-POD_GROUP, COSCHEDULING, VOLCANO = PodGroup(), MarkedPodGroup(), VolcanoPodGroup()
-LEADER_WORKER_SET, RAY_CLUSTER, GANG, POD = LeaderWorkerSet(), RayCluster(), MarkedGang(), SinglePod()
+POD_GROUP, COSCHEDULING, VOLCANO, GROVE = PodGroup(), MarkedPodGroup(), VolcanoPodGroup(), PodGang()
+TREE = CompositePodGroup()
+LEADER_WORKER_SET, RAY_CLUSTER, RAY_JOB, GANG, POD = (
+    LeaderWorkerSet(), RayCluster(), RayJob(), MarkedGang(), SinglePod()
+)  # fmt: skip
 
 KINDS: tuple[Workload, ...] = (
-    TRAINING_JOB, JOB_SET, JOB, LEADER_WORKER_SET, POD_GROUP, COSCHEDULING, VOLCANO, GANG, RAY_CLUSTER, POD,
+    TRAINING_JOB, JOB_SET, TRAIN_JOB, JOB, LEADER_WORKER_SET, POD_GROUP, TREE, COSCHEDULING, VOLCANO, GROVE, GANG,
+    RAY_CLUSTER, RAY_JOB, POD,
 )  # fmt: skip
 """In the order in which their labels tell pods of one group apart."""
-GANGS = (OURS, *COSCHEDULING.marks, *VOLCANO.marks, KUEUES, YUNIKORNS, *LEADER_WORKER_SET.marks, KOORDINATORS,
-         ARMADAS, *RAY_CLUSTER.marks)  # fmt: skip
+GANGS = (OURS, *COSCHEDULING.marks, *VOLCANO.marks, *GROVE.marks, KUEUES, YUNIKORNS, *LEADER_WORKER_SET.marks,
+         KOORDINATORS, ARMADAS, *RAY_CLUSTER.marks)  # fmt: skip
 """In the order in which they count where a pod has several; ours first."""
-ROLE_LABELS = tuple(chain.from_iterable(kind.role_labels for kind in KINDS))
+ROLE_LABELS = (PART, *chain.from_iterable(kind.role_labels for kind in KINDS))
 """Labels, or annotations."""
-INDEX_LABELS = tuple(chain.from_iterable(kind.index_labels for kind in KINDS))
-OWNER_INDEX_LABELS = frozenset(JOB_SET.index_labels)
-"""Those that number the owners of pods: all pods of one of its Jobs have the same."""
+INDEX_LABELS = (PLACE, *chain.from_iterable(kind.index_labels for kind in KINDS))
+OWNER_INDEX_LABELS = frozenset((PLACE, *JOB_SET.index_labels))
+"""Those that number the owners of pods: all pods of one Job of a JobSet have the same."""
 CONTROLLERS = ("", *chain.from_iterable(kind.controllers for kind in KINDS))
 """Values of `managedBy` by which the kind's own controller looks after an object."""
 VERSIONS: Mapping[str, tuple[str, ...]] = {WORKLOAD_API: (WORKLOAD_API, OLDER_WORKLOAD_API)}
@@ -76,11 +100,17 @@ def _kind(api_version: str, kind: str) -> Workload | None:
     return next((each for each in KINDS if each.owns(ref)), None)
 
 
+def hands_down(maker: OwnerRef) -> bool:
+    """Whether an object of this kind suspends and resumes the one that it makes, as it is itself."""
+    kind = kind_of(maker)
+    return kind is not None and kind.makes != ("", "")
+
+
 def kind_of_group(group: Group) -> Workload:
     """The kind that a group's pods are read by: that of the object which their mark names, else the group's own."""
     mark = group.mark
-    named = kind_of(OwnerRef(mark.api_version, mark.kind, "", "")) if mark is not None and mark.kind else None
-    return named or _BY_KIND[group.kind]
+    api_version, kind = ("", "") if mark is None else (mark.api_version, mark.kind) if mark.kind else mark.made_by[:2]
+    return (kind_of(OwnerRef(api_version, kind, "", "")) if kind else None) or _BY_KIND[group.kind]
 
 
 # -- the group of a pod -----------------------------------------------------------------------------------------------
@@ -139,7 +169,7 @@ def _marked(pod: Json, mark: GangMark, name: str, field: str, known: OwnersByRef
         found = group_of_owner(GroupKind(mark.kind), owner, known)
         is_missing = isinstance(found, Reason) and owner in known and known[owner] is None
         if not (mark.settles and is_missing):
-            return replace(found, mark=mark) if isinstance(found, Group) else found
+            return _made_below(replace(found, mark=mark), owner, known) if isinstance(found, Group) else found
     size = read_size(mark, name, pod)
     if isinstance(size, Reason):
         return size
@@ -147,6 +177,12 @@ def _marked(pod: Json, mark: GangMark, name: str, field: str, known: OwnersByRef
     job = controller if controller is not None and JOB.owns(controller) and not mark.kind else None
     prefix = "gang" if mark is OURS else f"gang/{mark.names[0]}"
     return Group(GroupKind.GANG, namespace, name, f"{prefix}/{namespace}/{name}", size, job, mark)
+
+
+def _made_below(group: Group, owner: OwnerRef, known: OwnersByRef) -> Group | OwnerRef:
+    """The group, or that of the object which makes its owner and takes it away with a suspension."""
+    maker = controller_of(known[owner] or {})
+    return group if maker is None or not RAY_JOB.owns(maker) else RAY_JOB.group_of_cluster(group, maker, known)
 
 
 def pod_group_ref(namespace: str, name: str) -> OwnerRef:
@@ -167,6 +203,9 @@ def _read_pod_group(pod: Json, name: str, known: OwnersByRef) -> Group | OwnerRe
     found = known[ref]
     if found is None:
         return not_found(ref)
+    tree = _tree_of(found, ref.namespace, known)
+    if tree is not None:
+        return tree
     policy = policy_of(found)
     if isinstance(policy, Reason):
         return policy
@@ -180,6 +219,32 @@ def _read_pod_group(pod: Json, name: str, known: OwnersByRef) -> Group | OwnerRe
             return replace(own, policy=policy, pod_group=ref) if isinstance(own, Group) else own
     group_id = f"{ref.group}/{ref.kind}/{ref.namespace}/{text(found, 'metadata', 'uid')}"
     return Group(GroupKind.POD_GROUP, ref.namespace, name, group_id, policy.min_count, job, None, policy, ref)
+
+
+def _tree_of(pod_group: Json, namespace: str, known: OwnersByRef) -> Group | OwnerRef | Reason | None:
+    """The gang of groups that a PodGroup is in; None where it is in none."""
+    above, name = list[Json](), text(pod_group, "spec", "parentCompositePodGroupName")
+    while name:
+        ref = OwnerRef(COMPOSITE_API, COMPOSITE, namespace, name)
+        if ref not in known:
+            return ref
+        found = known[ref]
+        if found is None:
+            return not_found(ref)
+        above.append(found)
+        if len(above) >= DEPTH_MAX:
+            return too_deep()
+        name = text(found, "spec", "parentCompositePodGroupName")
+    root = find_root(pod_group, above)
+    if isinstance(root, Reason) or not root[1]:
+        return root if isinstance(root, Reason) else None
+    owner = OwnerRef(COMPOSITE_API, COMPOSITE, namespace, text(root[0], "metadata", "name"))
+    policy = policy_of(root[0], COMPOSITE, "minGroupCount")
+    if isinstance(policy, Reason):
+        return policy
+    group = group_of_owner(GroupKind.COMPOSITE, owner, known)
+    its = GroupPolicy(priority=policy.priority, priority_class=policy.priority_class)
+    return replace(group, policy=its) if isinstance(group, Group) else group
 
 
 # -- what a group asks for --------------------------------------------------------------------------------------------
@@ -206,7 +271,8 @@ def size_of(group: Group, owner: Json | None, pods: Sequence[Json] = ()) -> int 
         parts = parts_of(group, owner, pods)
         left = wanted - sum(number for _, number in group.beside)
         wanted = bounded_size(max(0, sum(parts.values()) if isinstance(parts, dict) and parts else left))
-    return wanted if isinstance(wanted, Reason) or group.policy is None else min(wanted, group.policy.min_count)
+    least = 0 if group.policy is None else group.policy.min_count
+    return min(wanted, least) if least and isinstance(wanted, int) else wanted
 
 
 def parts_of(group: Group, owner: Json | None, pods: Sequence[Json]) -> Mapping[str, int] | Reason:
@@ -243,6 +309,12 @@ def domain_of(group: Group, owner: Json | None) -> tuple[Json | Reason | None, s
     if group.policy is not None and group.policy.topology:
         return {"level": group.policy.topology}, TOPOLOGY
     return kind_of_group(group).domain(owner)
+
+
+def domain_beyond(group: Group, owner: Json | None, pod: Json) -> tuple[Json | Reason | None, str]:
+    """The same, as far as it concerns a pod beyond those that the group needs."""
+    is_of_group = group.policy is not None and group.policy.topology
+    return domain_of(group, owner) if is_of_group else kind_of_group(group).domain_beyond(owner, pod)
 
 
 def survives_eviction(group: Group, pods: Sequence[Json], owner: Json | None) -> bool:

@@ -30,7 +30,7 @@ from tessera_schemas.cluster.labels import (
     pods_of_shard,
     shard_of,
 )
-from tessera_schemas.shard.services import BY_NAME, SPECS
+from tessera_schemas.shard.services import BY_NAME, COMPACT, LAYOUTS, SEPARATE, SPECS
 
 SYSTEM = "tessera-system"
 AT_ONCE = 16
@@ -48,14 +48,20 @@ class Rights(Protocol):
     async def may(self, namespace: str, verb: str, resource: str, group: str = "", user: str = "") -> bool: ...
 
 
-def account(service: str) -> str:
-    """Kubernetes user name of a service's own service account."""
-    return f"system:serviceaccount:{SYSTEM}:tessera-{service}"
+def account(process: str) -> str:
+    """Kubernetes user name of the service account of a process, which is called as its service or its layout's part."""
+    return f"system:serviceaccount:{SYSTEM}:tessera-{process}"
 
 
-async def lacking(cluster: Rights, service: str, needed: Iterable[Right], namespace: str = "") -> list[Right]:
-    """The needed rights that the service's account lacks, in order. Raises ApiError, Transient."""
-    lane, user = asyncio.Semaphore(AT_ONCE), account(service)
+def processes_of(service: str) -> list[str]:
+    """The processes that host a service in the layouts that a chart can have; the one of its own first."""
+    layouts = (LAYOUTS[name] for name in (SEPARATE, COMPACT))
+    return list(dict.fromkeys(process for layout in layouts for process, of in layout.items() if service in of))
+
+
+async def lacking(cluster: Rights, process: str, needed: Iterable[Right], namespace: str = "") -> list[Right]:
+    """The needed rights that the account of a process lacks, in order. Raises ApiError, Transient."""
+    lane, user = asyncio.Semaphore(AT_ONCE), account(process)
 
     async def has(right: Right) -> bool:
         async with lane:
@@ -190,8 +196,10 @@ async def _check_rights(cluster: Reader, tenants: Collection[str], waiting: Coun
 
 
 async def _check_service(cluster: Reader, service: str) -> list[Finding]:
-    """Findings about a service account's rights in the whole cluster."""
-    lacks = await lacking(cluster, service, CLUSTER_WIDE[service])
+    """Findings about a service's rights in the whole cluster, which the account of its process has."""
+    # An account that is not there has no rights: the one that has most is that of the layout in force.
+    found = [await lacking(cluster, process, CLUSTER_WIDE[service]) for process in processes_of(service)]
+    lacks = min(found, key=len)
     if not lacks:
         return []
     if len(lacks) == len(CLUSTER_WIDE[service]):

@@ -25,8 +25,9 @@ def awaited(node: NodeView, now_ms: int) -> Iterator[Finding]:
     name = node.name
     since = f" for {format_age(max(0, now_ms - node.away_since_ts))}" if node.away_since_ts else ""
     if node.waiting_runs:
+        fenced = f"; the fencing webhook: {node.fence}" if node.fence else ""
         yield Finding(
-            f"node {name} has not answered{since}: stopped runs that hold devices there: {node.waiting_runs}",
+            f"node {name} has not answered{since}: stopped runs that hold devices there: {node.waiting_runs}{fenced}",
             f"they wait until {name} is back or is said to be off: `{say_it_is_off(name)}`",
         )
     if node.held_back_runs:

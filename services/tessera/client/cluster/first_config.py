@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tessera_schemas.cluster.health import HealthPolicy
 from tessera_schemas.cluster.labels import GPU_RESOURCE, tells_condition
 from tessera_schemas.config import FLAVORS_MAX, Limits, Policy
 from tessera_schemas.job import LEVELS_MAX
@@ -85,7 +86,7 @@ class ClusterSurvey:
 
 def first_config(cluster: ClusterSurvey) -> str:
     """The whole file."""
-    parts = (_head, _tenants, _queues, _flavors, _pools, _topology, _policy)
+    parts = (_head, _tenants, _queues, _flavors, _pools, _topology, _policy, _health)
     return "\n".join("\n".join(lines) + "\n" for part in parts if (lines := list(part(cluster))))
 
 
@@ -98,6 +99,14 @@ def _head(cluster: ClusterSurvey) -> Iterator[str]:
     yield "# `mounts: [{path: /data, claim: data}]` lets jobs mount /data and what is below it from that claim of"
     yield "# their tenant's namespace, as `--container-mounts` of Slurm's scripts does; nothing is mapped without."
     yield "# `defaults: {time_limit: 1d}` is for jobs that say none; `time_limit_max: 7d` is a queue's longest."
+
+
+def _health(cluster: ClusterSurvey) -> Iterator[str]:
+    yield "# Sick machines: each cause has an action (docs/health.md; `actions: {gpu_throttled: drain}` changes it)."
+    yield "# So many percent of a pool's nodes at most are kept out for their health at once. Without this entry"
+    yield "# nothing is taken in of what is seen or reported of the nodes' health."
+    yield "# `reputation` keeps nodes out on which jobs fail more often than elsewhere."
+    yield f"health: {{out_percent: {HealthPolicy().out_percent}, reputation: {{}}}}"
 
 
 def _tenants(cluster: ClusterSurvey) -> Iterator[str]:

@@ -142,6 +142,26 @@ def instances(
     _print_runs((runs, lines_of), output)
 
 
+@lab.command()
+@command
+def near(
+    trace: Annotated[list[str], typer.Argument(help="default, gpuspec33, …")],
+    seeds: Annotated[str, typer.Option(help="One run each, with each value of gang_topology")] = "42-44",
+    learnt_by: Annotated[str, typer.Option(help="How prices are learnt: rehearsed, auction or nobody")] = "rehearsed",
+    output: Annotated[Form, typer.Option("--output", "-o", help="How to print")] = Form.TABLE,
+) -> None:
+    """Fill racks with each trace, its pods as gangs, and say how near each other these are and what that costs."""
+    from tessera_lab.pack.campaign import parse_seeds
+    from tessera_lab.pack.live import parse_how
+    from tessera_lab.pack.near import GANG_TOPOLOGIES, fill_near, lines_of
+    from tessera_lab.traces.alibaba import read_trace
+
+    how, numbers = parse_how(learnt_by), parse_seeds(seeds)
+    traces = [read_trace(name, os.environ, Path()) for name in trace]
+    runs = [fill_near(one, value, seed, how) for one in traces for seed in numbers for value in GANG_TOPOLOGIES]
+    _print_runs((runs, lines_of), output)
+
+
 def _pack_through_services(plan: Sequence[tuple[Any, str, int]], most: int | None) -> tuple[list[Any], Any]:
     from tessera_lab.pack.services import lines_of, through_services
 

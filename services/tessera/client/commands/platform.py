@@ -1,4 +1,4 @@
-"""`run`, `init`, `up` and `demo`: the parts of a shard and a whole one on this machine."""
+"""`init`, `up` and `demo`: the parts of a shard and a whole one on this machine."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from tessera.kernel.provisioning.credential_files import CredentialDirectory
 
 Directory = Annotated[Path, typer.Option("--home", envvar=HOME_VARIABLE, help="Where everything is kept")]
-
-
-def run(
-    service: Annotated[str, typer.Argument(help="admission, queueing, …; A+B: both in one process")],
-    shard: Annotated[str | None, typer.Option(help="The shard's name, else as its settings say")] = None,
-) -> None:
-    """Run one service, or several in one process, until SIGTERM; settings are TESSERA_… or in tessera.toml."""
-    from tessera.launch import run_named
-
-    raise typer.Exit(run_named(service, shard))
 
 
 @command

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tessera.client.commands.context import Format, ShardOptions, command
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.rendering import Column, Output, notify, show
-from tessera.gateway.entrance.tokens import FILE_NAME, add_token, drop_token, read_entries
+from tessera.gateway.entrance.tokens import FILE_NAME, Only, add_token, drop_token, read_entries
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import tenant_identity
 from tessera_schemas.subjects import MAIN_SHARD
@@ -20,7 +20,7 @@ Credentials = Annotated[
     typer.Option("--credentials", help="Directory of the identities, where the file of hashes is", show_default=False),
 ]
 
-FIELDS = ("id", "kind", "tenant", "user")
+FIELDS = ("id", "kind", "tenant", "user", "only")
 
 tokens = typer.Typer(help="Tokens of the HTTP API.", no_args_is_help=True)
 
@@ -32,11 +32,15 @@ async def new(
     tenant: Annotated[str | None, typer.Argument(help="Whose token it is", show_default=False)] = None,
     operator: Annotated[bool, typer.Option("--operator", help="One that sees all tenants instead")] = False,
     user: Annotated[str, typer.Option(help="User of the tenant who submits with it", show_default=False)] = "",
+    only: Annotated[
+        Only | None,
+        typer.Option("--only", help="places: it may tell where the tenant's data sets are, and nothing else"),
+    ] = None,
     credentials: Credentials = None,
 ) -> None:
     """Make a token and show it, this once; the gateway takes it within seconds."""
-    if (tenant is None) != operator or (operator and user):
-        raise Failure(Exit.USAGE, "token: name a tenant, with --user a user of it, or say --operator")
+    if (tenant is None) != operator or (operator and (user or only)) or (user and only):
+        raise Failure(Exit.USAGE, "token: name a tenant, with --user a user of it or with --only, or say --operator")
     if tenant is not None:
         tenant_identity(tenant)
     path = _file(at, credentials)
@@ -46,7 +50,7 @@ async def new(
             f"tenant {tenant}: is not known in {path.parent}; `tessera apply` a configuration that names it first",
         )
     try:
-        print(add_token(path, tenant, user))
+        print(add_token(path, tenant, user, only))
     except ValidationError as error:
         said = "write at most 63 letters, digits and ._- that begin and end with a letter or digit"
         raise Failure(Exit.USAGE, f"token --user {user}: {said}") from error
@@ -63,7 +67,10 @@ async def list_(
     """List who has tokens, by their ids."""
     path = _file(at, credentials)
     entries = read_entries(path) if path.exists() else {}
-    rows = [(token_id, entry.kind, entry.tenant or "", entry.user) for token_id, entry in sorted(entries.items())]
+    rows = [
+        (token_id, entry.kind, entry.tenant or "", entry.user, entry.only or "")
+        for token_id, entry in sorted(entries.items())
+    ]
     show(output, COLUMNS, [dict(zip(FIELDS, row, strict=True)) for row in rows], None)
 
 

@@ -28,6 +28,9 @@ QUOTAS: dict[str, Convert] = {
 }
 CLASSES = "device_classes"
 DEFAULTS: dict[str, Convert] = {"time_limit": ("time_limit_seconds", quantities.seconds)}
+SESSIONS: dict[str, Convert] = {name: (f"{name}_seconds", quantities.seconds) for name in ("idle", "warning")}
+POD_AMOUNTS: dict[str, Convert] = {name: QUOTAS[name] for name in ("cpu", "memory")}
+OF_PODS = ("pod_default", "pod_min", "pod_max")
 LONGEST: dict[str, Convert] = {"time_limit_max": ("time_limit_max_seconds", quantities.seconds)}
 OFF_IS_A_WORD = ("preset", "backfill", "idle", "action")
 
@@ -93,6 +96,8 @@ def config_body(value: Json, where: str) -> Json:
     body = dict(value)
     if isinstance(body.get("defaults"), dict):
         body["defaults"] = _read(body["defaults"], DEFAULTS, where)
+        if isinstance(sessions := body["defaults"].get("sessions"), dict):
+            body["defaults"]["sessions"] = _read(sessions, SESSIONS, where)
     if isinstance(body.get("tenants"), list):
         body["tenants"] = [_tenant(tenant, where) for tenant in body["tenants"]]
     if isinstance(body.get("queues"), list):
@@ -154,7 +159,9 @@ def _percent(value: Any) -> int | None:
 def _tenant(tenant: Any, where: str) -> Any:
     if not isinstance(tenant, dict) or not isinstance(tenant.get("limits"), dict):
         return tenant
-    return {**tenant, "limits": _read(tenant["limits"], LONGEST, where)}
+    limits = _read(tenant["limits"], LONGEST, where)
+    of_pods = {name: limits[name] for name in OF_PODS if isinstance(limits.get(name), dict)}
+    return {**tenant, "limits": limits | {name: _read(said, POD_AMOUNTS, where) for name, said in of_pods.items()}}
 
 
 def _read(said: Json, table: dict[str, Convert], where: str) -> Json:

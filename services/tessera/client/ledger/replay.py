@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from tessera.client.ledger.validity import violations
+from tessera.client.ledger.validity import Taking, violations
 from tessera.domain.errors import Contradiction
 from tessera.domain.folding.fold import apply_record, take_in
 from tessera.domain.state import State
@@ -33,7 +33,7 @@ from tessera.queueing.decide import RULES, OrderCache
 from tessera.scheduler.decide import LOOKS_OF, CapacityCache, Inputs, decide
 from tessera_schemas.cluster.mig_changes import MigChangeProposed
 from tessera_schemas.facts import PlanProposed, owner
-from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, Grown, LedgerMessage, PodsTakenOver
+from tessera_schemas.ledger import AnyRecord, Checkpoint, EpochOpened, LedgerMessage, PodsTakenOver
 from tessera_schemas.shard.ledger_form import Head
 from tessera_schemas.shard.orders import Order
 
@@ -232,14 +232,14 @@ class Replay:
 
     def _invalid(self, message: LedgerMessage) -> Iterator[str]:
         """Capacity and quota of all that a run takes, each at the state that the records before it leave."""
-        if not any(isinstance(record, Allocated | Grown) for record in message.records):
+        if not any(isinstance(record, Taking) for record in message.records):
             return
         at_work = {record.job_id for record in message.records if isinstance(record, PodsTakenOver)}
         trial = self._shard.state.overlay()
         try:
             take_in(trial, message.n, message.ts, message.facts_upto, message.orders)
             for record in message.records:
-                if isinstance(record, Allocated | Grown):
+                if isinstance(record, Taking):
                     yield from violations(trial, record, message.engine, at_work)
                 apply_record(trial, record, message.facts)
         except (Contradiction, KeyError, IndexError, ValueError):

@@ -1,6 +1,6 @@
 """
-Whether an allocation, or the growth of a run, may stand in the ledger, whoever decided it: capacity per device, quota,
-the gang whole and no run larger than it asked to be.
+Whether an allocation, the growth of a run or of its pods may stand in the ledger, whoever decided it: capacity per
+device, quota, the gang whole and no run larger than it asked to be.
 
 Asked of every record of any age, also of those whose engine this build does not carry and cannot recompute. The fold
 checks phases, epochs and the chain.
@@ -11,14 +11,21 @@ from collections.abc import Container, Iterator
 from tessera.domain.state import State
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.preemption.growth import growth_faults
+from tessera.engine.preemption.resizes import lacking
 from tessera_schemas.ledger import Allocated, Grown
+from tessera_schemas.shard.records import ResizeBegun
 from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.spec_changes import RoleAmounts
 
 LET_ALL_BORROW = frozenset({"tessera-1", "tessera-2", "tessera-3"})
 """The engines by which work that may not be evicted could borrow, before nominal quota was a promise (ADR 0020)."""
 
 
-def violations(state: State, record: Allocated | Grown, engine: str, at_work: Container[str] = ()) -> Iterator[str]:
+Taking = Allocated | Grown | ResizeBegun
+"""Records by which a run takes room and quota."""
+
+
+def violations(state: State, record: Taking, engine: str, at_work: Container[str] = ()) -> Iterator[str]:
     """
     Rules that `record` breaks in a message of `engine`, judged at the state right before it.
 
@@ -27,6 +34,11 @@ def violations(state: State, record: Allocated | Grown, engine: str, at_work: Co
     """
     if isinstance(record, Grown):
         yield from _check_growth(state, record)
+    elif isinstance(record, ResizeBegun):
+        run = state.runs.get(record.run_id)
+        to = RoleAmounts(role=record.role, cpu_milli=record.cpu_milli, memory_bytes=record.memory_bytes)
+        faults = () if run is None or to.role not in run.gang.need_of else lacking(state, run, to)
+        yield from (f"run {record.run_id}: {fault.sentence()}" for fault in faults)
     else:
         yield from _check_allocation(state, record, engine, record.job_id in at_work)
 

@@ -283,6 +283,27 @@ class Tessera:
         """
         await self._order(job, "report_checkpoint", path=path, attempt=attempt, at=at)
 
+    async def tell_dataset(
+        self, name: str, *, size_bytes: int = 0, nodes: Sequence[str] = (), gone: Sequence[str] = ()
+    ) -> None:
+        """
+        Say which nodes have a data set of this tenant, with its size, and which have it no more. Raises Refused.
+
+        Nothing is said of other nodes. A word counts as a use of the data set: tell again, before a week is over.
+        """
+        from tessera_schemas.commands import TellDataset
+
+        said = {"size_bytes": size_bytes, "nodes": tuple(nodes), "gone": tuple(gone)}
+        told = TellDataset.model_validate({"kind": "tell_dataset", "v": 1, "dataset": name, **said})
+        if self._asking is None:
+            from tessera.client.sending.sending_by_api import tell_by_api
+
+            await tell_by_api(self._api(), name, told)
+            return
+        answer = await self._asking.ask(subjects.submit(self.shard, self.tenant), told)
+        if answer is not None and not answer.accepted:
+            raise Refused(answer.reasons)
+
     async def cancel(self, job: str, why: str = "", now: bool = False) -> None:
         """
         Ask for a job of this tenant, by its id, to be cancelled; returns once the request is stored. Raises Refused.
@@ -332,6 +353,62 @@ class Tessera:
         spent. Raises Refused.
         """
         await self._order(job, "requeue_job")
+
+    async def scale(self, job: str, replicas: int) -> None:
+        """Ask that a service, by its id, has so many replicas, from its minimum to its maximum. Raises Refused."""
+        await self._order(job, "scale_service", replicas=replicas)
+
+    async def roll(
+        self,
+        job: str,
+        spec: "JobSpec | Mapping[str, Any] | None" = None,
+        *,
+        image: str | None = None,
+        programs: Mapping[str, Mapping[str, Any]] | None = None,
+        undo: bool = False,
+        pace: Mapping[str, int] | None = None,
+    ) -> None:
+        """
+        Ask that the replicas of a service, by its id, get another program, one after the other, through the gateway.
+
+        Either its whole `spec`, in which programs differ, an `image`, fields of `programs` by role, or `undo` for those
+        before. `pace` is `max_surge`, `max_unavailable` and `min_ready_seconds`. Raises Refused, Failure.
+        """
+        from tessera.client.connect.api import path_of
+        from tessera.client.sending.job_input import full_spec
+
+        said = {"spec": None if spec is None else full_spec(spec), "image": image, "programs": programs}
+        body = {name: value for name, value in said.items() if value is not None} | dict(pace or {})
+        await self._api().post(path_of(job, "rollout"), body | ({"undo": True} if undo else {}))
+
+    async def shift_roles(
+        self, job: str, roles: Mapping[str, int], *, have: Mapping[str, int] | None = None, key: str | None = None
+    ) -> None:
+        """
+        Ask that pods of a running job, by its id, move between its elastic roles: `{"trainer": -1, "rollout": 1}`.
+
+        `have` are the sizes that the request was made for. A repeat with the same `key` changes nothing; without one
+        each call is a request of its own. Raises Refused.
+        """
+        named = {"roles": dict(roles), "have": dict(have or {}), "key": key or random_key()}
+        await self._order(job, "shift_roles", **named)
+
+    async def resize(
+        self,
+        job: str,
+        *,
+        cpu_milli: int | None = None,
+        memory_bytes: int | None = None,
+        role: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        """
+        Ask that each pod of a running job, by its id, has so much CPU and memory, in place; None stays as it is.
+
+        Where the job has several roles, `role` says whose pods. Raises Refused.
+        """
+        size = {"cpu_milli": cpu_milli, "memory_bytes": memory_bytes, "role": role}
+        await self._order(job, "resize_pods", **size, key=key or random_key())
 
     async def _order(self, job: str, kind: str, **fields: Any) -> None:
         from tessera.client.sending.job_input import read_command

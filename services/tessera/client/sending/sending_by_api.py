@@ -1,12 +1,14 @@
 """Commands of a tenant through the gateway, which answers for admission and the ledger."""
 
 from collections.abc import Sequence
+from urllib.parse import quote
 
 from tessera.client.connect.api import JOBS, Api, path_of
 from tessera.client.outcomes import Submitted
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera_schemas.base import Json, Strict
+from tessera_schemas.cluster.node_terms import ToldPlaces
 from tessera_schemas.reasons import PublicReason
 
 PUBLISH_SECONDS = 60.0
@@ -21,6 +23,10 @@ ACTIONS = {
     "move_job": "queue",
     "update_job": "update",
     "requeue_job": "requeue",
+    "scale_service": "scale",
+    "roll_service": "rollout",
+    "shift_roles": "roles",
+    "resize_pods": "resources",
 }
 """By the kind of command: what the HTTP API calls it."""
 
@@ -64,3 +70,9 @@ async def order_by_api(api: Api, command: Strict, job: str) -> bool:
     body = command.model_dump(mode="json", exclude_defaults=True, exclude={"kind", "v", "job_id", "tenant"})
     _, answer = await api.post(path_of(job, action), body)
     return bool(answer.get("state") == "accepted")
+
+
+async def tell_by_api(api: Api, name: str, places: ToldPlaces) -> Json:
+    """Say which nodes have a data set, by name; the gateway's answer. Raises Refused, Failure, Transient."""
+    body = places.model_dump(mode="json", exclude_defaults=True, include={*ToldPlaces.model_fields})
+    return (await api.ask("PUT", f"/v1/datasets/{quote(name, safe='')}/places", {}, body))[1]

@@ -104,7 +104,12 @@ class SyncTessera:
     move = _waits(Tessera.move)
     update = _waits(Tessera.update)
     requeue = _waits(Tessera.requeue)
+    scale = _waits(Tessera.scale)
+    roll = _waits(Tessera.roll)
+    shift_roles = _waits(Tessera.shift_roles)
+    resize = _waits(Tessera.resize)
     checkpoint = _waits(Tessera.checkpoint)
+    tell_dataset = _waits(Tessera.tell_dataset)
 
     def _done(self, work: Coroutine[Any, Any, T]) -> T:
         return _done(self._loop, work)

@@ -1,5 +1,5 @@
 """
-The lease of an allocation: its first pod ends by itself once it has heard nothing of its `salloc` for LEASE_SECONDS.
+The lease of an allocation: its first pod ends by itself once it has heard nothing of its command for LEASE_SECONDS.
 
 The client renews it by a signal to the program that holds it, by the same call that opens the shell. So a machine that
 is lost, asleep or without network ends its allocation within that time, and no service has to know of it.
@@ -56,9 +56,9 @@ def waiting_by_name() -> str:
 
 
 @asynccontextmanager
-async def renewed(pods: PodExec, pod: str, renew: Sequence[str]) -> AsyncIterator[None]:
-    """Renew the lease of this pod meanwhile; say once when it is near its end."""
-    renewing = asyncio.create_task(_renew(pods, pod, renew))
+async def renewed(name: str, pods: PodExec, pod: str, renew: Sequence[str]) -> AsyncIterator[None]:
+    """Renew the lease of this pod meanwhile; say once, as the command of this name, when it is near its end."""
+    renewing = asyncio.create_task(_renew(name, pods, pod, renew))
     try:
         yield
     finally:
@@ -66,7 +66,7 @@ async def renewed(pods: PodExec, pod: str, renew: Sequence[str]) -> AsyncIterato
         await asyncio.gather(renewing, return_exceptions=True)
 
 
-async def _renew(pods: PodExec, pod: str, renew: Sequence[str]) -> None:
+async def _renew(name: str, pods: PodExec, pod: str, renew: Sequence[str]) -> None:
     clock = SystemClock()
     heard, told = clock.monotonic(), False
     while True:
@@ -80,5 +80,5 @@ async def _renew(pods: PodExec, pod: str, renew: Sequence[str]) -> None:
             heard, told = clock.monotonic(), False
         elif clock.monotonic() - heard > LEASE_SECONDS / 2 and not told:
             told = True
-            notify(f"salloc: {pod} is not reached{why}; it ends {LEASE_SECONDS} s after it heard of this client last")
+            notify(f"{name}: {pod} is not reached{why}; it ends {LEASE_SECONDS} s after it heard of this client last")
         await clock.sleep(RENEW_SECONDS)

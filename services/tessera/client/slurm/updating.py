@@ -16,7 +16,14 @@ from tessera_schemas.commands import HoldJob, MoveJob, SetPriority
 T = TypeVar("T")
 BETWEEN_JOBS = re.compile(r",(?![^\[]*\])")
 """Commas of a list of jobs, but for those in brackets of tasks."""
-NOT_CHANGED: Mapping[str, str] = {"nice": "say a priority class: QOS=CLASS"}
+BY_SCALE = "cannot be changed after the submit; a service gets another number of replicas by `tessera scale JOB N`"
+NOT_CHANGED: Mapping[str, str] = {
+    "minmemorycpu": "say the memory of a node: MinMemoryNode=SIZE",
+    "numcpus": "say the CPUs of a node: MinCPUsNode=COUNT",
+    "nice": "say a priority class: QOS=CLASS",
+    "arraytaskthrottle": BY_SCALE,
+    "numtasks": BY_SCALE,
+}
 """Fields by their names in small letters, and why a job keeps them."""
 
 
@@ -26,6 +33,7 @@ class JobUpdate:
     Changes of the jobs that `jobs` names, as Slurm lists them; "" and False for what stays.
 
     `spec` are fields of the spec with their values, and `after` conditions with the jobs as named, None for as before.
+    `size` is the CPU and memory of each node of a job that runs, a pod.
     """
 
     jobs: tuple[str, ...]
@@ -34,6 +42,7 @@ class JobUpdate:
     hold: bool = False
     spec: Mapping[str, object] = field(default_factory=dict)
     after: tuple[tuple[str, str], ...] | None = None
+    size: Mapping[str, int] = field(default_factory=dict)
 
     def commands(self, job_id: str, ids: Mapping[str, str]) -> list[Strict]:
         """The commands that change a job so; `ids` has the id of each job that `after` names. Raises Refused."""
@@ -45,6 +54,10 @@ class JobUpdate:
         if self.priority_class:
             name = self.priority_class
             found.append(SetPriority(kind="set_priority", v=1, job_id=job_id, priority_class=name))
+        if self.size:
+            # A size is what it is, however often it is asked for: a key of its own would tell nothing apart.
+            key = "scontrol-" + "-".join(map(str, self.size.values()))
+            found.append(read_command({"kind": "resize_pods", "job_id": job_id, "key": key, **self.size}))
         changes = dict(self.spec)
         if self.after is not None:
             changes["after"] = [
@@ -65,20 +78,36 @@ def read_update(words: Sequence[str], now: datetime) -> JobUpdate:
     priority = said.pop("priority", "")
     if priority not in ("", "0"):
         wrong.append(f"Priority={priority}: a class decides: QOS=CLASS; Priority=0 holds the job")
-    spec, after = _spec_of(said, now, wrong)
+    spec, after, size = *_spec_of(said, now, wrong), _size_of(said, wrong)
     wrong += [f"{name}: {NOT_CHANGED.get(name, 'cannot be changed after the submit')}" for name in said]
     if queue and "time_limit_seconds" in spec:
         wrong.append("Partition= and TimeLimit=: each is judged by the other; say one, then the other")
     if not named:
         wrong.append("name a job: JobId=JOB")
-    if not wrong and not (queue or priority_class or priority or spec or after is not None):
+    if not wrong and not (queue or priority_class or priority or spec or size or after is not None):
         wrong.append(
-            "no change is named; give TimeLimit=, StartTime=, Dependency=, JobName=, Partition=, QOS= or Priority=0"
+            "no change is named; give TimeLimit=, StartTime=, Dependency=, JobName=, Partition=, QOS=, Priority=0, "
+            "MinCPUsNode= or MinMemoryNode="
         )
     if wrong:
         raise Failure(Exit.USAGE, f"scontrol update: {'; '.join(wrong)}")
     jobs = tuple(filter(None, BETWEEN_JOBS.split(named)))
-    return JobUpdate(jobs, queue, priority_class, priority == "0", spec, after)
+    return JobUpdate(jobs, queue, priority_class, priority == "0", spec, after, size)
+
+
+def _size_of(said: dict[str, str], wrong: list[str]) -> dict[str, int]:
+    """The size of a node of a job, which is a pod; taken out of what is `said`, with mistakes put in `wrong`."""
+    size = dict[str, int]()
+    for name, field_name, read, scale in (
+        ("MinCPUsNode", "cpu_milli", values.count_of, 1000),
+        ("MinMemoryNode", "memory_bytes", values.memory_of, 1),
+    ):
+        if name.lower() in said:
+            try:
+                size[field_name] = read(Said("", name, said.pop(name.lower()), sign="")) * scale
+            except Failure as failure:
+                wrong.append(str(failure).removeprefix(": "))
+    return size
 
 
 def _spec_of(

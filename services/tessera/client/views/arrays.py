@@ -11,7 +11,12 @@ FAILED = "failed"
 
 
 def count_tasks(array: ArrayView) -> str:
-    """Counts by phase, without what there is none of; tasks that are not queued yet wait as well."""
+    """Counts by phase, without what there is none of, tasks to come as waiting; of a service, its size."""
+    if array.max_replicas:
+        size = f"{array.min_replicas} guaranteed, at most {array.max_replicas}"
+        if array.revision > 1:
+            size += f"; revision {array.revision}" + (f", {array.rollout}" if array.rollout else "")
+        return f"{array.running} of {array.replicas} replicas run ({size})"
     ended = array.succeeded + array.failed + array.cancelled
     counts = {
         "running": array.running,
@@ -50,4 +55,6 @@ def array_lines(job: JobView, failed: Sequence[JobView]) -> list[str]:
     """Progress of an array, and its failed tasks."""
     if job.array is None:
         return []
+    if job.array.max_replicas:
+        return [f"A service: {count_tasks(job.array)}.", *failed_lines(job, failed)]
     return [f"Of its {job.array.count} tasks: {count_tasks(job.array)}.", *failed_lines(job, failed)]

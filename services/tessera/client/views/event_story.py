@@ -8,7 +8,7 @@ from tessera.client.connect.api import reason_of
 from tessera.client.views.rendering import local_time
 from tessera_schemas import events
 from tessera_schemas.events import CloudEvent
-from tessera_schemas.text.units import format_age
+from tessera_schemas.text.units import format_age, format_size
 from tessera_schemas.work.arrays import Dependency
 from tessera_schemas.work.run_steps import PublicRunSteps
 
@@ -94,6 +94,22 @@ def _evicting(data: Data) -> str:
     return "; ".join(filter(None, (_for_job(data), _steps(data))))
 
 
+def _session_warned(data: Data) -> str:
+    user = f" of {data['user']}" if data.get("user") else ""
+    if not (stops := data.get("stops_ts")):
+        return f"the session{user} is in use again"
+    return f"nobody uses the session{user}: {data.get('action')} about {local_time(stops):%m-%d %H:%M:%S}"
+
+
+def _group_restarted(data: Data) -> str:
+    which = f"copy {data.get('copy_number', 0)} of group {data.get('group')}"
+    return f"{which}, {data.get('count')} in a row; the others go on"
+
+
+def _size(data: Data) -> str:
+    return f"{format_size(data.get('cpu_milli', 0), data.get('memory_bytes', 0))} for each pod of {data.get('role')}"
+
+
 DESCRIBE: dict[str, Callable[[Data], str]] = {
     events.JobAdmittedV1.type: lambda data: f"queue {data.get('queue')}, key {data.get('key')}",
     events.JobAllocatedV1.type: _placed,
@@ -108,6 +124,11 @@ DESCRIBE: dict[str, Callable[[Data], str]] = {
     events.JobMovedV1.type: lambda data: f"from {data.get('from_queue')} to {data.get('queue')} {_by(data)}".rstrip(),
     events.JobReprioritizedV1.type: lambda data: f"class {data.get('priority_class')}",
     events.JobUpdatedV1.type: _updated,
+    events.JobResizingV1.type: lambda data: f"{_size(data)} {_by(data)}".rstrip(),
+    events.JobResizedV1.type: _size,
+    events.JobSessionWarnedV1.type: _session_warned,
+    events.JobGroupRestartedV1.type: _group_restarted,
+    events.JobRolloutV1.type: lambda data: f"revision {data.get('revision')}: {data.get('state')}",
     events.JobSavedV1.type: lambda data: str(data.get("path", "")),
     events.JobEarmarkedV1.type: lambda data: f"devices are kept for it ({data.get('cause')})",
     events.JobUnearmarkedV1.type: lambda data: str(data.get("why", "")),

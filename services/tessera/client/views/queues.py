@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.client.views.rendering import Column
+from tessera.client.views.rendering import Column, local_time
 from tessera_schemas.cluster.device_claims import OF_CLASS
 from tessera_schemas.text.units import format_memory, format_milli, format_part
 from tessera_schemas.views import NodeView, QueueView, QuotaUse
@@ -112,6 +112,12 @@ def format_nominal(quota: QuotaUse) -> str:
     return f"{format_part(quota.part_percent)} ({amount})"
 
 
+def _may_lend(quota: QuotaUse) -> str:
+    """Lending limit of now, and until when it holds, where that goes by hours."""
+    limit = format_quantity(quota.resource, quota.lending_limit)
+    return f"{limit} until {local_time(quota.lending_until):%a %H:%M}" if quota.lending_until else limit
+
+
 def _of(name: str) -> "Column[QueueRow]":
     title = {"borrowed": "BORROWED", "lent": "LENT"}[name]
     return Column(
@@ -148,5 +154,5 @@ QUOTAS: list[Column[QuotaRow]] = [
     Column(
         "MAY BORROW", lambda row: format_quantity(row.quota.resource, row.quota.borrowing_limit), right=True, wide=True
     ),
-    Column("MAY LEND", lambda row: format_quantity(row.quota.resource, row.quota.lending_limit), right=True, wide=True),
+    Column("MAY LEND", lambda row: _may_lend(row.quota), right=True, wide=True),
 ]

@@ -10,7 +10,19 @@ from tessera_schemas import ledger as records
 from tessera_schemas.facts import JobAdmitted, JobRefused, RunUsed, UpdateRequested
 from tessera_schemas.ledger import AnyRecord, LedgerMessage
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.text.units import format_age
+from tessera_schemas.shard.records import (
+    ResizeBegun,
+    ResizeEnded,
+    ResizeRequested,
+    RolesRequested,
+    RungTaken,
+    SessionWarned,
+    Stalled,
+)
+from tessera_schemas.text.units import format_age, format_size
+
+OF_A_JOB = JobAdmitted | JobRefused | UpdateRequested | RolesRequested | ResizeRequested
+"""Facts that are turned away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +51,7 @@ def _about(record: AnyRecord, message: LedgerMessage) -> str:
     if isinstance(record, records.JobTurnedAway):
         fact = message.facts[record.fact].fact
         conflicts = any(reason.code == Code.IDEMPOTENCY_CONFLICT for reason in record.reasons)
-        return fact.job_id if isinstance(fact, JobAdmitted | JobRefused | UpdateRequested) and not conflicts else ""
+        return fact.job_id if isinstance(fact, OF_A_JOB) and not conflicts else ""
     job_of = records.JOB_OF.get(type(record))
     return job_of(record) if job_of is not None else ""
 
@@ -54,6 +66,10 @@ def _reasons(reasons: tuple[Reason, ...]) -> str:
 
 def _turned_away(record: records.JobTurnedAway, message: LedgerMessage) -> str:
     fact = message.facts[record.fact].fact
+    if isinstance(fact, RolesRequested):
+        return f"a shift between its roles was refused: {_reasons(record.reasons)}"
+    if isinstance(fact, ResizeRequested):
+        return f"a resize of its pods was refused: {_reasons(record.reasons)}"
     if isinstance(fact, UpdateRequested):
         return f"an update was refused: {_reasons(record.reasons)}"
     return f"turned away: {_reasons(record.reasons or (fact.reasons if isinstance(fact, JobRefused) else ()))}"
@@ -98,6 +114,28 @@ def _warned(record: records.Warned, message: LedgerMessage) -> str:
     return f"warned: it holds GPUs and has used none for {format_age(1000 * record.idle_seconds)}"
 
 
+def _session_warned(record: SessionWarned, message: LedgerMessage) -> str:
+    if not record.stops_ts:
+        return "the session is in use again: the warning is taken back"
+    return f"nobody uses the session: warned, it stops about {_time(record.stops_ts)}"
+
+
+def _stalled(record: Stalled, message: LedgerMessage) -> str:
+    if record.reason is None:
+        return "its pods make progress again: the warning is taken back"
+    why = "; it goes on, since too many runs would be stopped at once" if record.held_back else ""
+    return f"warned: {record.reason.sentence()}{why}"
+
+
+def _rung(record: RungTaken, message: LedgerMessage) -> str:
+    if record.rung == "in_place":
+        return f"starts again where it was: failure {record.count} of those that it may have there"
+    nodes = ", ".join(record.nodes[:NODES_NAMED])
+    if record.rung == "domain":
+        return f"starts again elsewhere: failed on {record.count} nodes of {record.domain}, avoids all of it"
+    return f"starts again elsewhere: avoids {nodes}"
+
+
 def _used(record: records.UseNoted, message: LedgerMessage) -> str:
     fact = message.facts[record.fact].fact
     use = fact.use.text(fact.use.measured_gpu_milli_ms) if isinstance(fact, RunUsed) else ""
@@ -116,6 +154,28 @@ def _updated(record: records.JobUpdated, message: LedgerMessage) -> str:
     after = None if changes.after is None else [each.text() for each in changes.after]
     said = new_values(changes.time_limit_seconds, after, changes.begin_ts, changes.name, message.ts)
     return f"updated by {record.by}: {said}"
+
+
+def _rolls(record: records.ServiceRollout, message: LedgerMessage) -> str:
+    if record.state == "begun":
+        return f"begins to replace its replicas by those of revision {record.revision}, as {record.by} asked"
+    if record.reason is not None:
+        return f"stops the rollout of revision {record.revision}: {record.reason.sentence()}"
+    return f"has revision {record.revision} in every replica"
+
+
+def _resizing(record: ResizeBegun, message: LedgerMessage) -> str:
+    return f"each pod of {record.role} is to have {_size(record)} in place, as {record.by} asked"
+
+
+def _resized(record: ResizeEnded, message: LedgerMessage) -> str:
+    if record.reason is None:
+        return f"each pod of {record.role} has {_size(record)}"
+    return f"each pod of {record.role} goes back to {_size(record)}: {record.reason.sentence()}"
+
+
+def _size(record: ResizeBegun | ResizeEnded) -> str:
+    return format_size(record.cpu_milli, record.memory_bytes)
 
 
 def _pods(count: int) -> str:
@@ -140,6 +200,7 @@ def _released(ranks: Sequence[int]) -> str:
     return f"{_pods(len(ranks))} {verb} ended before the run; the devices of rank {named} are free"
 
 
+NODES_NAMED = 4
 PERMITTED = "pods exist and may be bound"
 RELEASED = "nothing of it is left; its devices are free"
 
@@ -153,11 +214,17 @@ DESCRIBE: dict[type[Any], Callable[[Any, LedgerMessage], str]] = {
     records.Delayed: _delayed,
     records.UseNoted: _used,
     records.Warned: _warned,
+    SessionWarned: _session_warned,
+    Stalled: _stalled,
+    RungTaken: _rung,
+    records.ServiceRollout: _rolls,
     records.Saved: lambda record, _: "its work is saved" + (f" in {record.path}" if record.path else ""),
     records.Held: lambda record, _: f"{'let go' if record.undo else 'held'} by {record.by}",
     records.BackInLine: lambda record, _: "its pods are there again" + _survives(record.preemptible, record.budget),
     records.Requeued: _requeued,
     records.JobUpdated: _updated,
+    ResizeBegun: _resizing,
+    ResizeEnded: _resized,
     records.Finished: _finished,
     records.EarmarkSet: _kept,
 }

@@ -1,8 +1,12 @@
-"""Amounts of what quotas count: CPU, memory, GPUs, and devices that drivers publish, by their class. Integers."""
+"""
+Amounts of what quotas count: CPU, memory, GPUs, and devices that drivers publish, by their class; and the seats of
+anti-affinity groups, which count among the devices of a node; and by what a quota is too small. Integers.
+"""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 from tessera.domain.storing.fast import fast_init
 from tessera.domain.storing.later import later
@@ -12,6 +16,11 @@ RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
 """What quotas count beside devices of classes."""
 DeviceCounts = tuple[tuple[str, int], ...]
 """Numbers of devices by class, in order of the classes."""
+DevicesFree = tuple[tuple[str, int], ...]
+"""
+Number of devices that are free, by Kubernetes' name, in order; and before them the seats of anti-affinity groups that
+are taken: one that is not among them is free.
+"""
 
 
 @fast_init
@@ -78,3 +87,51 @@ def _sum(one: DeviceCounts, other: DeviceCounts, sign: int) -> DeviceCounts:
 
 
 NOTHING = Amount()
+
+
+def seat_name(group: str | None, tenant: str, job_id: str) -> str:
+    """
+    Name of the seat for pods of an anti-affinity group, which counts among devices: each node has one, for one pod.
+
+    No other device begins so, and no tenant's or job's group is another's.
+    """
+    return f"/{tenant}/{group}" if group else f"/{tenant}/{job_id}/"
+
+
+def is_seat(name: str) -> bool:
+    """Whether a name among a need's or a node's devices is the seat of an anti-affinity group."""
+    return name.startswith("/")
+
+
+def seats_of(free: DevicesFree) -> Iterator[tuple[str, int]]:
+    """The seats among a node's free devices that are taken, and how many are left of each, 0 or less."""
+    return takewhile(lambda each: is_seat(each[0]), free)
+
+
+def least_devices(one: DevicesFree, other: DevicesFree) -> DevicesFree:
+    """Devices, and seats, that are free on a node in both of two states."""
+    there, here = dict(other), dict(one)
+    found = [(name, min(free, there.get(name, int(is_seat(name))))) for name, free in one]
+    more = [(name, free) for name, free in other if is_seat(name) and name not in here]
+    return tuple(sorted([*more, *found])) if more else tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """
+    A quota that a job does not fit into: what it wants of `cell`, (flavor, resource), and what is left to borrow.
+
+    `firm`: what may be borrowed does not count, since the job may not be evicted; `used` is then by such jobs.
+    `percent`: the part of its pool that the quota is, None where it is an amount. `until`: what has to change before it
+    may be evicted (`Job.kept_until`), "" where its owner says that it may not.
+    """
+
+    queue: str
+    cell: tuple[str, str]
+    wanted: int
+    available: int
+    used: int
+    nominal: int
+    firm: bool = False
+    percent: int | None = None
+    until: str = ""

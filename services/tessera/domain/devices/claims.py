@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tessera.domain.devices.amounts import DeviceCounts
-from tessera.domain.devices.offers import Offer
-from tessera.domain.devices.shares import amounts_asked
+from tessera.domain.devices.offers import Offer, amounts_asked
 from tessera.domain.storing.fast import fast_init, replace
 from tessera.domain.storing.later import later
 from tessera_schemas.cluster.device_claims import (

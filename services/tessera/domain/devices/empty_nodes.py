@@ -41,6 +41,8 @@ def emptied(node: Node) -> Node:
         share_milli=node.share_milli,
         zones=node.zones,
         pieces=node.pieces,
+        kept_data=node.kept_data,
+        told_data=node.told_data,
     )
 
 
@@ -91,6 +93,7 @@ def empty_node(seen: NodeSeen) -> Node:
         gpu_default=seen.gpu_default,
         share_milli=seen.share_milli,
         zones=tuple(tuple(sorted(zone.items())) for zone in seen.zones),
+        told_data=tuple(sorted(set(seen.datasets))),
     )
 
 

@@ -12,14 +12,23 @@ from dataclasses import dataclass
 from tessera.domain.devices.amounts import NOTHING as NOTHING
 from tessera.domain.devices.amounts import RESOURCES as RESOURCES
 from tessera.domain.devices.amounts import Amount as Amount
+from tessera.domain.devices.amounts import DevicesFree as DevicesFree
+from tessera.domain.devices.amounts import is_seat as is_seat
+from tessera.domain.devices.amounts import least_devices as least_devices
+from tessera.domain.devices.amounts import seat_name
+from tessera.domain.devices.amounts import seats_of as seats_of
 from tessera.domain.devices.claims import ClaimNeed, claim_needs, counted_by_class, drawn_by_class
+from tessera.domain.devices.neighbours import NeighbourTerms, read_terms
+from tessera.domain.devices.neighbours import NodeConditions as NodeConditions
+from tessera.domain.devices.neighbours import NodePreferences as NodePreferences
 from tessera.domain.devices.offers import ClassUse, Offer, Taken
 from tessera.domain.devices.zones import ZoneAmounts, held_in_zones
 from tessera.domain.storing.fast import fast_init, replace
 from tessera.domain.storing.later import later
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.cluster.mig import PROFILES, resource_of
-from tessera_schemas.cluster.resource_kinds import is_device
+from tessera_schemas.cluster.node_terms import label_holds
+from tessera_schemas.cluster.resource_kinds import WHOLE_NODE, is_device
 from tessera_schemas.job import GPU_MILLI, AffinityTerm, Role, RoleReach, Toleration
 from tessera_schemas.reasons import Reason
 from tessera_schemas.work.placement import DrawnDevice, Placement
@@ -30,8 +39,12 @@ GpuKind = tuple[str, str, str, bool, int]
 Model, device profile, resource, whether jobs that name neither resource nor model get them, and the size of every share
 in thousandths of a GPU, 0 where shares are of any size.
 """
-NodeConditions = tuple[tuple[str, str, tuple[str, ...]], ...]
-"""Conditions on a node's labels, each of key, operator and values, in order."""
+ReadData = tuple[str, int, int]
+"""Data set that a pod reads: its name in the shard, its bytes, and millionths of a GPU that are lost by reading it."""
+KeptData = tuple[str, int, int]
+"""Data set that a node has in a cache: its name in the shard, its bytes, and when it was used last."""
+GroupNeed = tuple[str, int, tuple[str, ...], bool]
+"""Group of pods: name, pods of the role in a copy (0: all), labels tried (narrowest first), and `RoleNeed.bound`."""
 NO_VALUE = "="
 """In a toleration of a need, whose "" stands for every value: the empty value alone. No taint can have it."""
 
@@ -49,6 +62,9 @@ class Need:
     `single_numa`: it goes to nodes alone whose kubelet keeps a pod within one NUMA zone.
     `isolation` is the least that keeps its GPUs from others. `gpu_parts` is how many shares,
     each of a GPU of its own, or MIG instances a pod takes. Besides `affinity` all of one of `affinity_any` must hold.
+    `data` are the data sets that it reads, in order.
+    By `affinity_preferred` some nodes are taken before others; it keeps the pod off no node. `by_pods` are conditions
+    that follow from where pods of other jobs stand.
     """
 
     cpu_milli: int
@@ -72,6 +88,9 @@ class Need:
     isolation: str = later("none")
     gpu_parts: int = later(1)
     affinity_any: tuple[NodeConditions, ...] = later(())
+    data: tuple[ReadData, ...] = later(())
+    affinity_preferred: NodePreferences = later(())
+    by_pods: NodeConditions = later(())
 
     def by_the_piece(self, gpu_resource: str) -> list[tuple[str, int]]:
         """
@@ -81,8 +100,14 @@ class Need:
         """
         # What containers of others' pods ask for one by one is not known here, and CPUs are given to containers.
         alone = not (self.as_made or self.shared_cpus or self.cpu_milli % 1000)
-        counted = [("cpu", self.cpu_milli if alone else 0), (gpu_resource or GPU_RESOURCE, self.gpus), *self.devices]
+        devices = (each for each in self.devices if not is_seat(each[0]))
+        counted = [("cpu", self.cpu_milli if alone else 0), (gpu_resource or GPU_RESOURCE, self.gpus), *devices]
         return [*counted, (resource_of(self.mig_profile), self.gpu_parts)] if self.mig_profile else counted
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether each pod has a node to itself."""
+        return bool(self.devices) and any(name == WHOLE_NODE for name, _ in self.devices)
 
     @property
     def total_gpu_milli(self) -> int:
@@ -94,7 +119,7 @@ class Need:
     @property
     def device_names(self) -> tuple[str, ...]:
         """Kubernetes' names of the devices that one pod takes, in order; a share or a MIG instance is of a GPU, too."""
-        names = [name for name, _ in self.devices if is_device(name)]
+        names = [name for name, _ in self.devices if is_device(name) and not is_seat(name)]
         names += [resource_of(self.mig_profile)] if self.mig_profile else []
         return tuple(sorted([*names, self.gpu_resource or GPU_RESOURCE] if self.total_gpu_milli else names))
 
@@ -130,9 +155,11 @@ class RoleNeed:
 
     `levels` are the labels whose domains it tries, narrowest first; `bound` says that the last one may not be left.
     Roles of one `group` share the domain. `beside` names the role whose pods' nodes it goes to, `spread` the label
-    over whose values its pods are spread. `more` pods may be added while nobody waits for the room. `together`: its
-    pods are released when the run is, and not one by one as they end. Roles of an equal `one_model`, the name of the
-    first of them, are on one GPU model at a time; `model_order` is the order in which their owner wants models.
+    over whose values its pods are spread, so that their numbers differ by `max_skew` at most. `more` pods may be added
+    while nobody waits for the room. `together`: its pods are released when the run is, and not one by one as they end.
+    Roles of an equal `one_model`, the name of the first of them, are on one GPU model at a time; `model_order` is the
+    order in which their owner wants models. `groups` are those of its pods, widest first. `neighbours` are its terms
+    about pods of other jobs.
     """
 
     name: str
@@ -147,11 +174,17 @@ class RoleNeed:
     together: bool = later(False)
     one_model: str = later("")
     model_order: tuple[str, ...] = later(())
+    max_skew: int = later(1)
+    groups: tuple[GroupNeed, ...] = later(())
+    neighbours: NeighbourTerms | None = later(None)
 
 
-def role_need(role: Role, as_made: bool = False, zones: bool = True) -> RoleNeed:
+def role_need(role: Role, as_made: bool = False, zones: bool = True, tenant: str = "", job_id: str = "") -> RoleNeed:
     """The part of a role that decisions look at, NUMA zones among it (`zones`); the template stays in the ledger."""
     asked, topology, named = role.resources, role.topology, role.named_amounts
+    preferred = tuple(sorted((one.weight, _conditions(one.terms)) for one in role.affinity_preferred))
+    if role.anti_affinity:
+        named = named | {seat_name(each.group, tenant, job_id): 1 for each in role.anti_affinity}
     return RoleNeed(
         role.name,
         role.gang,
@@ -175,6 +208,7 @@ def role_need(role: Role, as_made: bool = False, zones: bool = True) -> RoleNeed
             isolation=asked.isolation,
             gpu_parts=asked.gpu_parts,
             affinity_any=tuple(sorted({_conditions(terms) for terms in role.affinity_any})),
+            affinity_preferred=preferred,
         ),
         (topology.level, *topology.wider) if topology else (),
         bool(topology and topology.required),
@@ -183,6 +217,8 @@ def role_need(role: Role, as_made: bool = False, zones: bool = True) -> RoleNeed
         role.spread or "",
         role.most - role.gang,
         role.release == "together",
+        max_skew=role.max_skew,
+        neighbours=read_terms(role.neighbours, tenant, preferred) if role.neighbours else None,
     )
 
 
@@ -190,12 +226,12 @@ def _conditions(terms: Iterable[AffinityTerm]) -> NodeConditions:
     return tuple(sorted(map(_condition, terms)))
 
 
-def within_reach(need: RoleNeed, reaches: Sequence[RoleReach]) -> RoleNeed:
-    """The role kept to the nodes that its volumes reach; what was known of them before holds as well."""
+def within_reach(need: RoleNeed, reaches: Sequence[RoleReach], sign: int = 1) -> RoleNeed:
+    """The role kept to the nodes that these terms reach besides its own, or with a `sign` of -1 no more."""
     terms = {term for reach in reaches if reach.role == need.name for term in map(_condition, reach.terms)}
-    if terms <= set(need.need.affinity):
-        return need
-    return replace(need, need=replace(need.need, affinity=tuple(sorted({*need.need.affinity, *terms}))))
+    own = set(need.need.affinity)
+    after = own | terms if sign > 0 else own - terms
+    return need if after == own else replace(need, need=replace(need.need, affinity=tuple(sorted(after))))
 
 
 def _condition(term: AffinityTerm) -> tuple[str, str, tuple[str, ...]]:
@@ -256,6 +292,8 @@ class Node:
     so. `in_zones` is what pods of runs and earmarks have that counts in zones, of each pod, in order.
     `pieces` are what jobs of its pool usually claim of GPUs that drivers publish, and all that they claim, by the
     `selectors_digest` of each. `is_cut`: its MIG geometry is being changed, and until then it takes nothing new.
+    `kept_data` are the data sets in its caches, as far as runs have shown, and `told_data` those that the node says
+    itself, each in order.
     """
 
     name: str
@@ -277,7 +315,7 @@ class Node:
     gpu_memory_bytes: int = 0
     mig_geometry: str = ""
     devices: tuple[tuple[str, int], ...] = ()
-    devices_free: tuple[tuple[str, int], ...] = ()
+    devices_free: DevicesFree = ()
     mig_taken: tuple[tuple[int, ...], ...] = ()
     others: OthersUse = NO_OTHERS
     gpu_others: tuple[int, ...] = ()
@@ -316,6 +354,8 @@ class Node:
 
     zones: tuple[ZoneAmounts, ...] = later(())
     in_zones: tuple[ZoneAmounts, ...] = later(())
+    kept_data: tuple[KeptData, ...] = later(())
+    told_data: tuple[str, ...] = later(())
 
     @property
     def gpu_kind(self) -> GpuKind:
@@ -376,6 +416,10 @@ class Node:
         at = bisect_left(self.labels, (key,))
         return self.labels[at][1] if at < len(self.labels) and self.labels[at][0] == key else None
 
+    def meets(self, conditions: NodeConditions) -> bool:
+        """Whether its labels meet all of these conditions."""
+        return all(label_holds(operator, values, self.label(key)) for key, operator, values in conditions)
+
     def taking(self, need: Need, placement: Placement, sign: int) -> "Node":
         """
         The node after a pod took (`sign` 1) or gave back (-1) its share.
@@ -400,7 +444,7 @@ class Node:
             self,
             cpu_free=self.cpu_free - sign * need.cpu_milli,
             memory_free=self.memory_free - sign * need.memory_bytes,
-            pods_free=self.pods_free - sign,
+            pods_free=self.pods_free - (sign * self._places_taken(need) if need.devices else sign),
             gpu_free=tuple(gpu),
             devices_free=self._devices_after(need, sign) if need.devices else self.devices_free,
             mig_taken=self.mig_taken if placement.mig is None else self._slices_after(placement, sign),
@@ -409,6 +453,12 @@ class Node:
             drawn=self._drawn_after(placement, sign) if placement.drawn else self.drawn,
             in_zones=self._in_zones_after(need, sign) if self.zones else (),
         )
+
+    def _places_taken(self, need: Need) -> int:
+        """Places for pods that one pod takes: all that others leave where it has the node to itself."""
+        # So that nothing finds room beside it, whoever asks. A node's facts change it as a whole, with all that is held
+        # on it, so that as many places come back.
+        return max(1, self.pods - self.others.pods) if need.exclusive else 1
 
     def _in_zones_after(self, need: Need, sign: int) -> tuple[ZoneAmounts, ...]:
         return held_in_zones(self.zones, self.in_zones, need.by_the_piece(self.gpu_resource), sign)
@@ -486,9 +536,15 @@ class Node:
         theirs = give_others(gpu, self.others.gpus + beyond)
         return replace(self, gpu_free=tuple(gpu), gpu_others=theirs, gpu_beyond=beyond)
 
-    def _devices_after(self, need: Need, sign: int) -> tuple[tuple[str, int], ...]:
+    def _devices_after(self, need: Need, sign: int) -> DevicesFree:
         asked = dict(need.devices)
-        return tuple((name, free - sign * asked.get(name, 0)) for name, free in self.devices_free)
+        after = tuple((name, free - sign * asked.pop(name, 0)) for name, free in self.devices_free)
+        if not is_seat(need.devices[0][0]):
+            return after
+        # What is left of `asked` are seats that nobody had, and devices that the node does not have.
+        seats = [(name, 1 - sign) for name in asked if is_seat(name)]
+        seats += [(name, free) for name, free in after if is_seat(name) and free != 1]
+        return tuple(sorted([*seats, *(each for each in after if not is_seat(each[0]))]))
 
     def _slices_after(self, placement: Placement, sign: int) -> tuple[tuple[int, ...], ...]:
         size = 0 if placement.mig is None else placement.mig[1]

@@ -89,6 +89,7 @@ SHAPE = (
     "gpu_default",
     "share_milli",
     "zones",
+    "told_data",
 )
 
 

@@ -78,9 +78,9 @@ def weigh_job(state: State, job: Job) -> None:
     gang = weigh_claims(state, job.gang)
     if gang is not job.gang:
         amount = gang.amount if job.array is None else job.amount
-        tally_tenant(state, job.tenant, job.amount, -1)
+        tally_tenant(state, job, job.amount, -1)
         state.put_job(replace(job, roles=gang, amount=amount))
-        tally_tenant(state, job.tenant, amount, 1)
+        tally_tenant(state, job, amount, 1)
 
 
 def offer_anew(state: State, layouts: Sequence[str]) -> None:

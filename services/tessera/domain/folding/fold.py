@@ -7,6 +7,7 @@ The committer tries its decisions with the same `apply_record` on an overlay, so
 
 from collections.abc import Sequence
 
+from tessera.domain.devices.datasets import forget_data
 from tessera.domain.entities import QueueOrder
 from tessera.domain.errors import Contradiction
 from tessera.domain.folding import arrays as fold_arrays
@@ -15,8 +16,10 @@ from tessera.domain.folding import jobs as fold_jobs
 from tessera.domain.folding import mig_changes as fold_mig_changes
 from tessera.domain.folding import runs as fold_runs
 from tessera.domain.folding import shard as fold_shard
-from tessera.domain.folding import spent as fold_spent
+from tessera.domain.folding.services import mark_minimums
+from tessera.domain.folding.standing.conditions import keep_neighbours
 from tessera.domain.folding.steps import APPLY, FORMAT_OF_IDENTITY
+from tessera.domain.health import folding as fold_health
 from tessera.domain.state import State
 from tessera.domain.work.dependencies import is_decided
 from tessera_schemas.base import run_id
@@ -24,7 +27,7 @@ from tessera_schemas.ledger import AnyRecord, LedgerMessage, TakenFact
 from tessera_schemas.shard.ledger_form import chain_hash
 from tessera_schemas.shard.orders import Order
 
-PARTS = (fold_arrays, fold_device_offers, fold_jobs, fold_mig_changes, fold_runs, fold_shard, fold_spent)
+PARTS = (fold_arrays, fold_device_offers, fold_health, fold_jobs, fold_mig_changes, fold_runs, fold_shard)
 """Where the functions stand that apply records, each registered by its record's class."""
 
 
@@ -60,6 +63,10 @@ def take_in(state: State, n: int, ts: int, facts_upto: int, orders: Sequence[Ord
         state.remember_node(name, None)
     if ts >= state.recount_ts:
         state.count_due()
+    if ts >= state.hour_ends:
+        state.turn_hour()
+    if ts >= state.data_due:
+        forget_data(state)
     for order in orders:
         state.lines.put(order.pool, QueueOrder(order.pool, order.basis_n, order.ts, order.jobs))
     _forget(state)
@@ -70,6 +77,10 @@ def apply_record(state: State, record: AnyRecord, facts: Sequence[TakenFact]) ->
     if not state.is_base:
         state.check_base()
     APPLY[type(record)](state, record, facts)
+    if state.changed_services:
+        mark_minimums(state)
+    if state.neighbours.is_due:
+        keep_neighbours(state)
 
 
 def _forget(state: State) -> None:

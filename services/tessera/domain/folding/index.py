@@ -33,8 +33,8 @@ class Index:
     `held` is what runs hold by (queue, tenant) and by (queue, tenant, user), "" for no user. `runs_on` says
     which runs hold something on a node; `strays` are live jobs that name a queue, tenant or class that the
     configuration does not have; `capacity` is what all nodes of a pool have together; `elastic` runs may change
-    their size, `claiming` jobs have claims on published devices. `lost` has the remembered nodes, those first that lost
-    something first.
+    their size, `restarting` runs have a copy of a group that does not run again yet, `claiming` jobs have claims on
+    published devices. `lost` has the remembered nodes, those first that lost something first.
     """
 
     def __init__(self) -> None:
@@ -49,6 +49,7 @@ class Index:
         self.runs_on: dict[str, dict[str, None]] = {}
         self.capacity: dict[str, Amount] = {}
         self.elastic: dict[str, None] = {}
+        self.restarting: dict[str, None] = {}
         self.claiming: dict[str, None] = {}
         self.lost: SortedList[tuple[int, str]] = SortedList()
 
@@ -93,6 +94,10 @@ class Index:
                 self.start_by.add(now)
         if old is None or new is None or (old.extra, old.released_ranks) != (new.extra, new.released_ranks):
             self._stand(old, new)
+        if old is not None and old.restarts:
+            self.restarting.pop(old.run_id, None)
+        if new is not None and any(copy.deadline for copy in new.restarts) and not new.stopping:
+            self.restarting[new.run_id] = None
         other = old is None or new is None or (old.amount, old.queue) != (new.amount, new.queue)
         if other:
             self._hold(old, -1)

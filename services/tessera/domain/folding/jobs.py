@@ -5,12 +5,14 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
+from tessera.domain.devices.datasets import with_data
 from tessera.domain.devices.levels import unknown_levels
 from tessera.domain.devices.resources import NOTHING
 from tessera.domain.entities import Earmark, EndedJob, Job
 from tessera.domain.errors import Contradiction
 from tessera.domain.folding.books import flavor_of_run
 from tessera.domain.folding.device_offers import see_claims, weigh_claims, weigh_job
+from tessera.domain.folding.services import follow_rollout, renew
 from tessera.domain.folding.steps import (
     FORMAT_OF_LATER,
     applies,
@@ -29,6 +31,7 @@ from tessera.domain.folding.steps import (
     with_held,
     with_nodes_of,
 )
+from tessera.domain.health.following import note_lasted
 from tessera.domain.mix import see
 from tessera.domain.state import State
 from tessera.domain.storing.canonical import spec_hash
@@ -56,7 +59,7 @@ from tessera_schemas.ledger import (
     TaskQueued,
     Waiting,
 )
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import (
     ENDED_NODES_FROM,
     ONE_MODEL_FROM,
@@ -80,10 +83,11 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
     if not isinstance(fact, JobAdmitted) or fact.job_id != record.job_id or known(state, fact.job_id):
         raise Contradiction(f"record {state.n}: job {record.job_id} cannot be queued")
     spec = fact.spec
-    if unknown_levels(spec.roles, state.tree.levels):
+    if unknown_levels(spec, state.tree.levels):
         raise Contradiction(f"record {state.n}: job {record.job_id} names a topology level that is not there")
-    asked = state.tree.gang_of(spec, fact.tenant, fact.adopted is not None, state.format >= ONE_MODEL_FROM)
-    gang = weigh_claims(state, asked)
+    as_made, one_model = fact.adopted is not None, state.format >= ONE_MODEL_FROM
+    asked = state.tree.gang_of(spec, fact.tenant, as_made, one_model, fact.job_id)
+    gang = with_data(state, weigh_claims(state, asked), spec, fact.tenant)
     array = _array(state, spec)
     job = Job(
         fact.job_id,
@@ -108,11 +112,20 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
         user=spec.user,
         project=spec.project,
         idle=spec.idle,
+        session=spec.session,
+        progress=spec.progress,
         array=array,
         after=own_dependencies(state, spec.after),
         stop_seconds=_stop_seconds(spec) if state.format >= STOP_TIMES_FROM else None,
         start_timeout_seconds=spec.start_timeout_seconds or 0,
         number=take_number(state, record),
+        attached=spec.attach_to,
+        detached=spec.attach_to is not None,
+        restarts=tuple(
+            (group.name, group.restart.max_restarts, group.restart.backoff_seconds * 1000)
+            for group in spec.groups
+            if group.restart is not None
+        ),
     )
     take_job_in(state, job)
 
@@ -135,14 +148,17 @@ def _stop_seconds(spec: JobSpec) -> int:
 def _array(state: State, spec: JobSpec) -> TaskArray | None:
     if spec.array is None:
         return None
-    follows = corresponding_arrays(state, spec.after)
-    return TaskArray(spec.array.tasks, spec.array.limit or 0, follows=follows)
+    follows, size = corresponding_arrays(state, spec.after), spec.service
+    array = TaskArray(spec.array.tasks, spec.array.limit or 0, follows=follows)
+    if size is None:
+        return array
+    return replace(array, least=size.min_replicas, most=size.max_replicas, wanted=size.wanted)
 
 
 def take_job_in(state: State, job: Job) -> None:
     """Stores a new job, counts it for its tenant, and what runs of it for its pool's mix of jobs."""
     state.put_job(job)
-    tally_tenant(state, job.tenant, job.amount, 1)
+    tally_tenant(state, job, job.amount, 1)
     pool = state.tree.pool(job.queue)
     if pool is not None and job.array is None:
         see(state.seen, state.mixes, state.nodes, pool, job.gang)
@@ -152,24 +168,33 @@ def take_job_in(state: State, job: Job) -> None:
 @applies(Waiting)
 def apply_waiting(state: State, record: Waiting, facts: Sequence[TakenFact]) -> None:
     """Notes why a job waits, and since when it was told so; raises Contradiction if the job is not live."""
-    state.put_job(replace(job_of(state, record.job_id), reason=record.reason, told_ts=state.ts))
+    job, reason = job_of(state, record.job_id), record.reason
+    # It outlives the reason: else a job that finds no room for a moment would wait for its data from the beginning.
+    until = reason.numbers.get("until_ts", 0) if reason.code is Code.WAITING_FOR_DATA else job.data_until
+    state.put_job(replace(job, reason=reason, told_ts=state.ts, data_until=until))
 
 
 @applies(Held)
 def apply_held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
     """Puts a job on hold, or ends that with `undo`, which forgives the runs that others broke; raises Contradiction."""
     job = job_of(state, record.job_id)
-    over_another = record.operator and not record.undo and not job.operator_hold
+    over_another, was_held = record.operator and not record.undo and not job.operator_hold, job.held
     if job.held is not record.undo and not over_another:
         raise Contradiction(f"record {state.n}: job {job.job_id} is {'held' if job.held else 'not held'} already")
     operator_hold = record.operator and not record.undo
     troubles, was_aside = 0 if record.undo else job.troubles, is_aside(state, job)
     job = replace(job, held=not record.undo, operator_hold=operator_hold, troubles=troubles)
+    if job.is_replica and record.undo:
+        job = renew(state, job)
     if record.undo and job.array is not None and job.array.failing:
         job = replace(job, array=replace(job.array, failing=0))
     state.put_job(job)
     if is_aside(state, job) is not was_aside:
         count_task(state, job, aside=-1 if was_aside else 1)
+    if job.is_replica and job.held is not was_held:
+        count_task(state, job, parked=1 if job.held else -1)
+        if job.held and job.phase is not Phase.QUEUED:
+            follow_rollout(state, job)
 
 
 @applies(BackInLine)
@@ -177,12 +202,13 @@ def apply_back_in_line(state: State, record: BackInLine, facts: Sequence[TakenFa
     """Puts an adopted job back in line with its new UIDs; raises Contradiction if the record changes nothing."""
     job = job_of(state, record.job_id)
     adopted = job.adopted
-    news = record.preemptible is not None or record.budget is not None
+    news = record.preemptible is not None or record.budget is not None or record.service is not None
     if adopted is None or not (job.away or news or record.uids != adopted.uids):
         raise Contradiction(f"record {state.n}: job {job.job_id} was not without its pods")
     preemptible = job.preemptible if record.preemptible is None else record.preemptible
     budget = adopted.budget if record.budget is None else record.budget
-    adopted = adopted.model_copy(update={"uids": record.uids, "budget": budget})
+    service = adopted.service if record.service is None else record.service
+    adopted = adopted.model_copy(update={"uids": record.uids, "budget": budget, "service": service})
     state.put_job(replace(job, away=False, preemptible=preemptible, adopted=adopted, nodes=()))
 
 
@@ -257,6 +283,8 @@ def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -
         **_last_run(state, job, record.reason),
     )
     count_task(state, job, waiting=1, aside=is_aside(state, job))
+    if job.is_replica:
+        follow_rollout(state, job, record)
     weigh_job(state, job)  # more may be known of devices than when its run began, which kept what it counted for
 
 
@@ -299,6 +327,7 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
         job = with_nodes_of(state, job, run)
         state.put_run(replace(run, over=True, revoked=None, then="", stopped_ts=0, hurried=False))
         end_backoffs(state, run.placements, failed=True)
+        note_lasted(state, replace(run, revoked=None))
     else:
         _still_held(state, job)
     state.drop_job(job)
@@ -315,9 +344,9 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
     given["user"] = job.user if job.number else ""
     given["time_limit_seconds"] = job.time_limit_seconds if state.format >= ENDED_NODES_FROM else 0
     state.put_ended(EndedJob(**given))
-    tally_tenant(state, job.tenant, job.amount, -1)
-    waits, aside = job.phase is Phase.QUEUED, is_aside(state, job)
-    count_task(state, job, live=-1, waiting=-waits, aside=-aside, **{phase.value: 1})
+    tally_tenant(state, job, job.amount, -1)
+    waits, aside, parked = job.phase is Phase.QUEUED, is_aside(state, job), job.is_replica and job.held
+    count_task(state, job, live=-1, waiting=-waits, aside=-aside, parked=-parked, **{phase.value: 1})
     _count_failing(state, job, record.quick)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from tessera.domain.devices.datasets import count_data, keep_data
 from tessera.domain.devices.resources import within_reach
 from tessera.domain.entities import Job, Run, SurplusPod
 from tessera.domain.errors import Contradiction
@@ -19,14 +20,16 @@ from tessera.domain.folding.steps import (
     move,
     run_of,
     tally,
+    tally_tenant,
     with_nodes_of,
 )
+from tessera.domain.health.following import note_failure, note_lasted
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.checkpoints import marks_with
-from tessera.domain.work.gang import gang_of
+from tessera.domain.work.gang import RestartingCopy, gang_of, larger, size_of, sized
 from tessera.domain.work.phases import Phase
-from tessera.domain.work.starting import note_refusal, note_taken, note_try
+from tessera.domain.work.starting import find_awaited, note_refusal, note_taken, note_try
 from tessera.domain.work.stops import count_stop
 from tessera_schemas.facts import PodsFound, RunUsed
 from tessera_schemas.ledger import (
@@ -53,13 +56,28 @@ from tessera_schemas.shard.ledger_form import (
     LENT_KEPT_FROM,
     NODE_FAILURES_FROM,
     RUN_ENDS_FROM,
+    SESSION_WARNINGS_FROM,
     UNNEEDED_STOPS_FROM,
 )
+from tessera_schemas.shard.records import (
+    GroupPermitted,
+    GroupRestarted,
+    GroupResumed,
+    ResizeBegun,
+    ResizeEnded,
+    RolesShifted,
+    RungTaken,
+    SessionWarned,
+    Stalled,
+)
 from tessera_schemas.work.measured_use import added
-from tessera_schemas.work.run_ends import ENDS_OF_ITS_OWN, EVICTIONS, FAILURES_OF_NODES
+from tessera_schemas.work.run_ends import DRAINS, ENDS_OF_ITS_OWN, EVICTIONS, FAILURES_OF_NODES
+from tessera_schemas.work.spec_changes import PodResize, RoleAmounts
 
 AVOID_MAX = 16
-NO_FAILURES = frozenset({Code.SHRUNK, Code.NODE_LOST, Code.NODE_SHRUNK, Code.NODE_DRAINED})
+SHIFTS_KEPT = 16
+"""Requests to shift between roles of which a run knows the keys: none of them is carried out twice."""
+NO_FAILURES = frozenset({Code.SHRUNK, Code.NODE_LOST, Code.NODE_SHRUNK, *DRAINS})
 """The reasons why an elastic run goes on without pods, and which say nothing of how the next ones will fare."""
 
 
@@ -87,6 +105,8 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
     first, was_aside = job.first_ts or state.ts, is_aside(state, job)
     passed, attempt = record.passed, record.attempt
     job = move(state, job, Phase.ALLOCATED, attempt=attempt, reason=None, not_before=0, first_ts=first, passed=passed)
+    if job.data_until:
+        state.put_job(job := replace(job, data_until=0))
     if job.last_ended_ts:
         state.put_job(job := replace(job, last_end=None, last_started_ts=0, last_ended_ts=0, nodes=()))
     count_task(state, job, waiting=-1, aside=-was_aside)
@@ -110,35 +130,38 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
         user=job.user,
         project=job.project,
         start_ms=record.deadline - state.ts if state.format >= RUN_ENDS_FROM else 0,
+        late=0 if job.adopted is None else job.adopted.late_pods,
     )
-    state.put_run(run)
+    state.put_run(count_data(state, run))
+    state.neighbours.stand(run.gang, record.placements, 1)
     note_try(state, run)
 
 
 @applies(Permitted)
 def apply_permitted(state: State, record: Permitted, facts: Sequence[TakenFact]) -> None:
-    """Permits the pods of a run by UID, or surplus pods by rank; raises Contradiction if the run is past that."""
+    """Permits the pods of a run by UID, or late and surplus ones by rank; raises Contradiction if it is past that."""
     run = run_of(state, record.run_id)
     if record.ranks:
-        _permit_extra(state, run, record)
+        _permit_more(state, run, record)
         return
-    if run.uids or run.stopping or len(record.uids) != len(run.placements):
+    if run.uids or run.stopping or len(record.uids) != len(run.placements) - run.late:
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot be permitted")
-    state.put_run(replace(run, uids=record.uids))
+    state.put_run(replace(run, uids=(*record.uids, *[""] * run.late)))
     job = move(state, job_of(state, run.job_id), Phase.BINDING)
     if job.adopted is None:  # users' pods were there before
         note_taken(state, run)
 
 
-def _permit_extra(state: State, run: Run, record: Permitted) -> None:
+def _permit_more(state: State, run: Run, record: Permitted) -> None:
     uids = dict(zip(record.ranks, record.uids, strict=True))
     open_ = {extra.placement.rank for extra in run.extra if not extra.uid and not extra.leaving}
-    if run.stopping or not uids.keys() <= open_:
+    if run.stopping or not uids.keys() <= open_.union(find_awaited(run)):
         raise Contradiction(f"record {state.n}: run {run.run_id} has no such pods to permit: {record.ranks}")
     extra = tuple(
         replace(e, uid=uids[e.placement.rank], deadline=0) if e.placement.rank in uids else e for e in run.extra
     )
-    state.put_run(replace(run, extra=extra))
+    gang = tuple(uid or uids.get(rank, "") for rank, uid in enumerate(run.uids)) if run.late else run.uids
+    state.put_run(replace(run, extra=extra, uids=gang))
 
 
 @applies(Grown)
@@ -170,8 +193,147 @@ def apply_shrunk(state: State, record: Shrunk, facts: Sequence[TakenFact]) -> No
     state.put_run(replace(run, extra=extra, resized_ts=state.ts, failures=failures))
     job = state.jobs.get(run.job_id)
     if job is not None and record.reason.code in FAILURES_OF_NODES and state.format >= NODE_FAILURES_FROM:
-        nodes = (e.placement.node for e in run.extra if e.placement.rank in ranks)
+        nodes = tuple(e.placement.node for e in run.extra if e.placement.rank in ranks)
+        note_failure(state, run, record.reason, nodes)
         state.put_job(replace(job, avoid=_with_nodes(job, nodes)))
+
+
+@applies(RolesShifted)
+def apply_roles_shifted(state: State, record: RolesShifted, facts: Sequence[TakenFact]) -> None:
+    """Marks surplus pods as leaving for others of the run; raises Contradiction for other ranks, and a second shift."""
+    run, ranks = run_of(state, record.run_id), set(record.ranks)
+    staying = {extra.placement.rank for extra in run.surplus}
+    moves = run.stopping or run.shift_ranks or record.request in run.shifts
+    if moves or not run.started or not ranks <= staying or (record.gains and not ranks):
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot shift by {record.ranks}")
+    extra = tuple(replace(e, leaving=True) if e.placement.rank in ranks else e for e in run.extra)
+    shifts = (*run.shifts, record.request)[-SHIFTS_KEPT:]
+    gains, sizes = tuple(sorted(record.gains.items())), tuple(sorted(record.sizes.items()))
+    given = {"shift_ranks": tuple(sorted(ranks)), "gains": gains, "sizes": sizes, "shifts": shifts}
+    state.put_run(replace(run, extra=extra, resized_ts=state.ts, **given))
+
+
+@applies(GroupRestarted)
+def apply_group_restarted(state: State, record: GroupRestarted, facts: Sequence[TakenFact]) -> None:
+    """Notes which pods of a run start again; raises Contradiction for others than a copy of one of its groups."""
+    run, ranks = run_of(state, record.run_id), set(record.ranks)
+    number = 1 + max((copy.number for copy in run.restarts), default=0)
+    known = run.gang.copy_of(record.group, record.ranks[0])
+    # Nothing of a copy is given back before its run ends, so that it is never without its place.
+    whole = known == (record.copy_number, record.ranks) and ranks.isdisjoint(run.released_ranks)
+    if run.stopping or not run.started or record.restart != number or not whole:
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot start {record.ranks} again")
+    fresh = RestartingCopy(
+        record.group,
+        record.copy_number,
+        record.ranks,
+        number,
+        record.count,
+        state.ts,
+        record.not_before,
+        record.deadline,
+    )
+    # Copies within this one begin anew with it. One that it is within has to wait for it.
+    around = run.gang.groups_around(record.group)
+    kept = tuple(
+        replace(copy, deadline=max(copy.deadline, record.deadline))
+        if copy.deadline and ranks.issubset(copy.ranks)
+        else copy
+        for copy in run.restarts
+        if copy.group in around or not ranks.issuperset(copy.ranks)
+    )
+    state.put_run(replace(run, restarts=(*kept, fresh)))
+
+
+@applies(GroupPermitted)
+def apply_group_permitted(state: State, record: GroupPermitted, facts: Sequence[TakenFact]) -> None:
+    """Gives pods of a copy that starts again their new UIDs; raises Contradiction for pods that the run has or had."""
+    run = run_of(state, record.run_id)
+    copy = _restart_of(run, record.restart)
+    fits = copy is not None and copy.is_out and len(set(record.uids)) == len(copy.ranks) == len(record.uids)
+    if copy is None or run.stopping or not fits or not set(record.uids).isdisjoint(run.permitted):
+        raise Contradiction(f"record {state.n}: run {run.run_id} has no such pods to permit again: {record.restart}")
+    fresh = dict(zip(copy.ranks, record.uids, strict=True))
+    uids = tuple(fresh.get(rank, uid) for rank, uid in enumerate(run.uids))
+    state.put_run(replace(run, uids=uids, restarts=_with_restart(run, replace(copy, permitted=True))))
+
+
+@applies(GroupResumed)
+def apply_group_resumed(state: State, record: GroupResumed, facts: Sequence[TakenFact]) -> None:
+    """Notes that a copy runs again; raises Contradiction unless its pods were permitted."""
+    run = run_of(state, record.run_id)
+    copy = _restart_of(run, record.restart)
+    if copy is None or run.stopping or not (copy.permitted and copy.deadline):
+        raise Contradiction(f"record {state.n}: run {run.run_id} has no restart {record.restart} that may be over")
+    state.put_run(replace(run, restarts=_with_restart(run, replace(copy, deadline=0))))
+
+
+def _restart_of(run: Run, number: int) -> RestartingCopy | None:
+    return next((copy for copy in run.restarts if copy.number == number), None)
+
+
+def _with_restart(run: Run, after: RestartingCopy) -> tuple[RestartingCopy, ...]:
+    return tuple(after if copy.number == after.number else copy for copy in run.restarts)
+
+
+@applies(ResizeBegun)
+def apply_resize_begun(state: State, record: ResizeBegun, facts: Sequence[TakenFact]) -> None:
+    """
+    The run holds the larger of both sizes from here on, and its job asks for the new one.
+
+    Raises Contradiction for a run that does not go on, and while pods of another role are resized.
+    """
+    run, to = run_of(state, record.run_id), _amounts(record)
+    had, under_way, job = size_of(run.roles, to.role), run.resize, job_of(state, run.job_id)
+    if had is None or run.stopping or not run.started or (under_way is not None and under_way.to.role != to.role):
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot be resized")
+    is_first = all(each.role != to.role for each in job.resized)
+    resize = PodResize(request=record.request, to=to, before=had, is_first=is_first)
+    if under_way is not None:  # in whose place it comes: what the pods had before that is what they go back to
+        resize = under_way.model_copy(update={"request": record.request, "to": to, "is_back": False})
+    _hold_as(state, replace(run, resize=resize), larger(had, to))
+    _resize_job(state, job, to, keep=True)
+
+
+@applies(ResizeEnded)
+def apply_resize_ended(state: State, record: ResizeEnded, facts: Sequence[TakenFact]) -> None:
+    """The run holds the new size alone, or goes back; raises Contradiction where no such resize is under way."""
+    run, size = run_of(state, record.run_id), _amounts(record)
+    resize = run.resize
+    due = None if resize is None else resize.to if record.reason is None else resize.before
+    if resize is None or run.stopping or record.request != resize.request or size != due:
+        raise Contradiction(f"record {state.n}: no such resize of {run.run_id} is under way")
+    if record.reason is None:
+        _hold_as(state, replace(run, resize=None), size)
+        return
+    if resize.is_back:
+        raise Contradiction(f"record {state.n}: run {run.run_id} goes back to its size already")
+    state.put_run(replace(run, resize=resize.model_copy(update={"to": size, "is_back": True})))
+    _resize_job(state, job_of(state, run.job_id), size, keep=not resize.is_first)
+
+
+def _amounts(record: ResizeBegun | ResizeEnded) -> RoleAmounts:
+    return RoleAmounts(role=record.role, cpu_milli=record.cpu_milli, memory_bytes=record.memory_bytes)
+
+
+def _hold_as(state: State, run: Run, size: RoleAmounts) -> None:
+    """Stores the run, of whose role each pod holds this size from here on, on its node and of its queue's quota."""
+    gang, places = sized(run.roles, size), run.places
+    amount = run.amount.plus(gang.amount_of(places)).plus(run.gang.amount_of(places), -1)
+    hold(state, run.gang, places, -1)
+    hold(state, gang, places, 1)
+    tally(state, run.queue, run.flavor, run.amount, -1, jobs=0)
+    tally(state, run.queue, run.flavor, amount, 1, jobs=0)
+    state.put_run(replace(run, roles=gang, amount=amount))
+
+
+def _resize_job(state: State, job: Job, size: RoleAmounts, keep: bool) -> None:
+    """Stores the job with a role of this size; `keep`: it is another one than the submit said."""
+    gang, others = sized(job.roles, size), tuple(each for each in job.resized if each.role != size.role)
+    amount = job.amount.plus(gang.amount).plus(job.gang.amount, -1)
+    tally_tenant(state, job, job.amount, -1)
+    tally_tenant(state, job, amount, 1)
+    state.put_job(replace(job, roles=gang, amount=amount, resized=(*others, size) if keep else others))
 
 
 @applies(Bound)
@@ -202,6 +364,7 @@ def apply_started(state: State, record: Started, facts: Sequence[TakenFact]) -> 
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot have started")
     state.put_run(replace(run, bound=True, started=True, started_ts=state.ts, delay=None, slow_nodes=()))
     end_backoffs(state, run.placements, failed=False)
+    keep_data(state, run)
     move(state, job_of(state, run.job_id), Phase.RUNNING, started_ts=state.ts, reason=None)
 
 
@@ -220,7 +383,7 @@ def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> 
         state.put_run(replace(run, then=record.then, hurried=run.hurried or record.now))
         return
     stopped = replace(run, revoked=record.reason, then=record.then, stopped_ts=state.ts, hurried=record.now)
-    state.put_run(replace(stopped, held_back=None, called_in=record.called_in))
+    state.put_run(replace(stopped, held_back=None, called_in=record.called_in, rule=record.rule))
     if record.observed:
         count_stop(state, run, record.observed)
     if state.format >= RUN_ENDS_FROM:
@@ -228,6 +391,7 @@ def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> 
     job = job_of(state, run.job_id)
     if record.reason.code in ENDS_OF_ITS_OWN:
         learn_runtime(state, run, job)
+    note_failure(state, run, record.reason, record.avoid)
     avoid = _with_nodes(job, record.avoid)
     gang = gang_of(tuple(within_reach(role, record.within) for role in job.roles)) if record.within else job.gang
     move(state, job, Phase.EVICTING, reason=record.reason, avoid=avoid, roles=gang)
@@ -237,9 +401,10 @@ def _apply_own_end(state: State, run: Run, record: Revoked) -> None:
     """The run's own end takes the place of what it was to be stopped for; raises Contradiction for any other run."""
     if run.over or run.revoked is None or run.revoked.code in ENDS_OF_ITS_OWN:
         raise Contradiction(f"record {state.n}: run {run.run_id} is not stopping for another reason than its own end")
-    state.put_run(replace(run, revoked=record.reason, then=record.then))
+    state.put_run(replace(run, revoked=record.reason, then=record.then, rule=record.rule))
     job = job_of(state, run.job_id)
     learn_runtime(state, run, job)
+    note_failure(state, run, record.reason, record.avoid)
     state.put_job(replace(job, reason=record.reason, avoid=_with_nodes(job, record.avoid)))
 
 
@@ -261,7 +426,7 @@ def _with_nodes(job: Job, nodes: Iterable[str]) -> tuple[str, ...]:
 def apply_spared(state: State, record: Spared, facts: Sequence[TakenFact]) -> None:
     """The revoke is undone; what it said of nodes to avoid never comes from another job's plan."""
     run = run_of(state, record.run_id)
-    drained = state.format >= UNNEEDED_STOPS_FROM and run.revoked is not None and run.revoked.code is Code.NODE_DRAINED
+    drained = state.format >= UNNEEDED_STOPS_FROM and run.revoked is not None and run.revoked.code in DRAINS
     if run.revoked is None or not (drained or run.revoked.code in EVICTIONS) or run.then != "requeue":
         raise Contradiction(f"record {state.n}: run {run.run_id} does not stop for another job")
     kept_ts = state.ts if record.kept else run.kept_ts
@@ -277,6 +442,35 @@ def apply_spared(state: State, record: Spared, facts: Sequence[TakenFact]) -> No
 def apply_warned(state: State, record: Warned, facts: Sequence[TakenFact]) -> None:
     """Notes when a run was warned of being idle, in ledger milliseconds; `idle_seconds` 0 takes the warning back."""
     state.put_run(replace(run_of(state, record.run_id), idle_ts=state.ts if record.idle_seconds else 0))
+
+
+@applies(SessionWarned)
+def apply_session_warned(state: State, record: SessionWarned, facts: Sequence[TakenFact]) -> None:
+    """Notes until when an unused session goes on; raises Contradiction for a run of no session, and for no change."""
+    run = run_of(state, record.run_id)
+    news = bool(run.unused_until) != bool(record.stops_ts) and state.format >= SESSION_WARNINGS_FROM
+    if job_of(state, run.job_id).session is None or not news:
+        raise Contradiction(f"record {state.n}: the session of {run.run_id} was not warned")
+    state.put_run(replace(run, unused_until=record.stops_ts))
+
+
+@applies(Stalled)
+def apply_stalled(state: State, record: Stalled, facts: Sequence[TakenFact]) -> None:
+    """Notes how a run stalls; raises Contradiction for a job that says nothing of progress, and for no change."""
+    run = run_of(state, record.run_id)
+    if run.stopping or job_of(state, run.job_id).progress is None or record.reason == run.stalled:
+        raise Contradiction(f"record {state.n}: run {run.run_id} stalls no other than before")
+    state.put_run(replace(run, stalled=record.reason))
+
+
+@applies(RungTaken)
+def apply_rung_taken(state: State, record: RungTaken, facts: Sequence[TakenFact]) -> None:
+    """Notes a domain to be avoided; raises Contradiction for a job without a ladder."""
+    job = job_of(state, record.job_id)
+    if job.retry.ladder is None or bool(record.domain) != (record.rung == "domain"):
+        raise Contradiction(f"record {state.n}: job {job.job_id} has no such ladder")
+    if record.domain:
+        state.put_job(replace(job, avoid=_with_nodes(job, (record.domain,))))
 
 
 @applies(UseNoted)
@@ -313,8 +507,13 @@ def apply_released(state: State, record: Released, facts: Sequence[TakenFact]) -
     if (job := state.jobs.get(run.job_id)) is not None:
         state.put_job(with_nodes_of(state, job, run))
     _keep_use(state, run)
+    if run.started:
+        keep_data(state, run)
+    if not run.over:
+        note_lasted(state, run)
     state.drop_run(run)
     hold(state, run.gang, run.places, -1)
+    state.neighbours.stand(run.gang, run.places, -1)
     drop_empty(state, run.places)
     tally(state, run.queue, run.flavor, run.amount, -1)
 
@@ -329,8 +528,11 @@ def _release_pods(state: State, run: Run, ranks: set[int]) -> None:
     run = count_held(state, run)
     extra = run.extra if leaving.isdisjoint(ranks) else tuple(e for e in run.extra if e.placement.rank not in ranks)
     released = tuple(sorted({*run.released_ranks, *ranks - leaving}))
-    state.put_run(replace(run, extra=extra, amount=run.amount.plus(less, -1), released_ranks=released))
+    shifting = tuple(rank for rank in run.shift_ranks if rank not in ranks)
+    after = replace(run, extra=extra, amount=run.amount.plus(less, -1), released_ranks=released)
+    state.put_run(replace(after, shift_ranks=shifting, gains=run.gains if shifting else ()))
     hold(state, run.gang, gone, -1)
+    state.neighbours.stand(run.gang, gone, -1)
     drop_empty(state, gone)
     tally(state, run.queue, run.flavor, less, -1, jobs=0)
 

@@ -1,8 +1,9 @@
-"""Fold of records about the shard itself: format, epoch, configuration, nodes, prices. Pure."""
+"""Fold of records about the shard itself: format, epoch, configuration, nodes, prices, budgets. Pure."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.domain.devices.datasets import keep_told, told_nodes
 from tessera.domain.devices.empty_nodes import empty_node
 from tessera.domain.devices.resources import Node
 from tessera.domain.devices.slots import while_held
@@ -10,21 +11,35 @@ from tessera.domain.entities import Drain, Earmark, NodeBackoff, PublishedSlots,
 from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.folding.books import put_in_force
 from tessera.domain.folding.device_offers import with_drawn_elsewhere, with_offer
-from tessera.domain.folding.spending import count_anew
-from tessera.domain.folding.steps import applies, count_costs, count_task, forget_node, is_aside
+from tessera.domain.folding.spending import BudgetUse, count_anew, counted, level_of
+from tessera.domain.folding.steps import (
+    applies,
+    count_costs,
+    count_limited,
+    count_task,
+    forget_node,
+    is_aside,
+)
+from tessera.domain.health.known import Fence, may_ask_again, may_end
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import remember
 from tessera.domain.work.gang import bearing
 from tessera_schemas.cluster.devices import NAMES_NO_CARDS
+from tessera_schemas.cluster.fencing import FENCED_WITHIN_MS
 from tessera_schemas.config import Config
 from tessera_schemas.facts import ConfigProposed, NodeSeen, PricesLearnt, WorkRefused
 from tessera_schemas.ledger import (
     FORMAT,
+    BudgetGranted,
+    BudgetReached,
+    BudgetReopened,
     Checkpoint,
     ConfigRefused,
     ConfigSet,
     EpochOpened,
+    FenceAsked,
+    FenceEnded,
     FormatRaised,
     JobTurnedAway,
     LeftChanged,
@@ -38,6 +53,8 @@ from tessera_schemas.ledger import (
     TakenFact,
 )
 from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM, POOL_PARTS_FROM, SUMS_FROM
+from tessera_schemas.shard.records import DatasetNoted, DatasetTold
+from tessera_schemas.work.budgets import MICROS
 
 FORMAT_OF_MEMORY = 4
 """Before, no node was remembered: states hash as they did."""
@@ -75,6 +92,7 @@ def apply_config_set(state: State, record: ConfigSet, facts: Sequence[TakenFact]
     if not isinstance(fact, ConfigProposed) or record.version != state.config.version + 1:
         raise Contradiction(f"record {state.n}: configuration {record.version} after {state.config.version}")
     put_in_force(state, Config(version=record.version, body=fact.body))
+    count_limited(state)
     for node in list(state.nodes.values()):
         configured = _configured(state, node)
         if configured is not node:
@@ -111,8 +129,9 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
         raise Contradiction(f"record {state.n}: fact {record.fact} is not about a node")
     before = state.nodes.get(fact.name)
     node = with_offer(state, _configured(state, empty_node(while_held(fact, before))))
-    if before is not None and before.is_cut:
-        node = replace(node, is_cut=True)
+    if before is not None and (before.is_cut or before.kept_data):
+        # A machine that is no more has taken its data along, though its runs hold the node yet.
+        node = replace(node, is_cut=before.is_cut, kept_data=() if node.gone else before.kept_data)
     holders: list[Run | Earmark] = []
     if before is not None and before.is_held:  # else nothing holds it, and nobody need be asked
         holders = [*state.runs_on(node.name), *state.earmarks.values()]
@@ -137,6 +156,7 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
         count_anew(state)
     state.weigh_runs(priced_anew)
     _end_held_back(state, node)
+    _note_back(state, node)
 
 
 def _end_held_back(state: State, node: Node) -> None:
@@ -144,6 +164,13 @@ def _end_held_back(state: State, node: Node) -> None:
     for run in state.runs_on(node.name) if node.ready else ():
         if run.held_back is not None:
             state.put_run(replace(run, held_back=None))
+
+
+def _note_back(state: State, node: Node) -> None:
+    """Of a node that was turned off, or was to be: from here on its next loss is another one."""
+    fence = state.fences.get(node.name)
+    if fence is not None and fence.outcome and not fence.back_ts and not node.silent:
+        state.fences.put(node.name, replace(fence, back_ts=state.ts))
 
 
 def _counted(state: State, node: Node, before: Node | None, holders: Sequence[Run | Earmark]) -> Node:
@@ -166,14 +193,47 @@ def _counted(state: State, node: Node, before: Node | None, holders: Sequence[Ru
     return node.counting(beyond) if beyond else node
 
 
+@applies(DatasetNoted)
+def apply_dataset_noted(state: State, record: DatasetNoted, facts: Sequence[TakenFact]) -> None:
+    """Notes on nodes what a tenant says of its data set; raises Contradiction for what is no news of any of them."""
+    fact = facts[record.fact].fact
+    nodes = told_nodes(state, fact.tenant, fact.dataset, fact.places) if isinstance(fact, DatasetTold) else ()
+    if not nodes:
+        raise Contradiction(f"record {state.n}: fact {record.fact} says nothing new of a data set")
+    keep_told(state, nodes)
+
+
 @applies(NodeDrained)
 def apply_node_drained(state: State, record: NodeDrained, facts: Sequence[TakenFact]) -> None:
     """Marks a node as drained since the message's time, or with `undo` takes the mark away."""
     if record.undo:
         state.drains.drop(record.node)
     else:
-        state.drains.put(record.node, Drain(record.node, state.ts, record.why))
+        state.drains.put(record.node, Drain(record.node, state.ts, record.why, record.by))
     state.count_node(record.node)
+
+
+@applies(FenceAsked)
+def apply_fence_asked(state: State, record: FenceAsked, facts: Sequence[TakenFact]) -> None:
+    """Opens a request; raises Contradiction for a node that answers, or of which a request stands."""
+    node, before = state.nodes.get(record.node), state.fences.get(record.node)
+    if node is None or not node.silent or (before is not None and not may_ask_again(before)):
+        raise Contradiction(f"record {state.n}: node {record.node} cannot be fenced now")
+    for name, old in list(state.fences.items()):
+        if old.back_ts and old.asked_ts + FENCED_WITHIN_MS <= state.ts:
+            state.fences.drop(name)
+    state.fences.put(node.name, Fence(node.name, node.pool, record.request, state.ts, record.why, record.by))
+
+
+@applies(FenceEnded)
+def apply_fence_ended(state: State, record: FenceEnded, facts: Sequence[TakenFact]) -> None:
+    """Ends a request, or takes back one that has put its node out of service."""
+    fence = state.fences.get(record.node)
+    if fence is None or fence.request != record.request or not may_end(fence, record.outcome):
+        raise Contradiction(f"record {state.n}: no request {record.request} to fence node {record.node} can end so")
+    back = state.ts if record.outcome in ("back", "gone") else fence.back_ts
+    detail = record.detail or fence.detail
+    state.fences.put(fence.node, replace(fence, outcome=record.outcome, detail=detail, ended_ts=state.ts, back_ts=back))
 
 
 @applies(NodeBackedOff)
@@ -213,3 +273,26 @@ def apply_refusal_noted(state: State, record: RefusalNoted, facts: Sequence[Take
     since = state.ts if known is None else known.since_ts
     work = RefusedWork(fact.work_id, fact.tenant, fact.group, fact.owner, fact.queue, fact.reasons, since)
     state.refused.put(work.work_id, work)
+
+
+def _row_of(state: State, name: str) -> BudgetUse:
+    row = state.spending.get(name)
+    if row is None:
+        raise Contradiction(f"record {state.n} names budget {name}, which nobody has configured")
+    return counted(state, row, state.ts)
+
+
+@applies(BudgetReached, BudgetReopened)
+def apply_level(state: State, record: BudgetReached | BudgetReopened, facts: Sequence[TakenFact]) -> None:
+    """Notes the percent of a budget that is told; raises Contradiction unless just that is spent."""
+    row = _row_of(state, record.budget)
+    if level_of(state.budgets[row.name], row) != record.percent or row.level == record.percent:
+        raise Contradiction(f"record {state.n}: budget {row.name} is not at {record.percent} percent")
+    state.spending.put(row.name, replace(row, level=record.percent))
+
+
+@applies(BudgetGranted)
+def apply_granted(state: State, record: BudgetGranted, facts: Sequence[TakenFact]) -> None:
+    """Adds to a budget for the month of the message."""
+    row = _row_of(state, record.budget)
+    state.spending.put(row.name, replace(row, granted=row.granted + record.amount * MICROS))

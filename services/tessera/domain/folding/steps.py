@@ -3,7 +3,8 @@ Steps that folding several records takes: a job moved, amounts tallied, devices 
 record, registered by the record's class. Pure.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tessera.domain.devices.costs import cost_of
@@ -19,9 +20,11 @@ from tessera.domain.work.phases import Phase, moved
 from tessera_schemas.ledger import AnyRecord, TakenFact
 from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM, ENDED_NODES_FROM, PRICES_FROM, RUN_SUMS_FROM
 from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.tenant_shares import Limits
 
 Apply = Callable[[State, Any, Sequence[TakenFact]], None]
 ApplyT = TypeVar("ApplyT", bound=Apply)
+SESSION_LIMITS = ("sessions_per_user", "sessions")
 APPLY: dict[type[AnyRecord], Apply] = {}
 
 
@@ -69,15 +72,59 @@ def tally(state: State, queue: str, flavor: str, amount: Amount, sign: int, jobs
     for name in (queue, f"{queue}/{flavor}") if flavor else (queue,):
         use = state.queue_use.get(name) or Use(name)
         state.queue_use.put(name, Use(name, use.jobs + sign * jobs, use.amount.plus(amount, sign)))
-    if state.removed_queues.get(queue) is not None and not use.jobs + sign * jobs:
+    # Of the queue itself, since runs of one flavor may be gone before those of another.
+    held = state.queue_use.get(queue)
+    if state.removed_queues.get(queue) is not None and (held is None or not held.jobs):
         state.removed_queues.drop(queue)
         state.make_tree()
 
 
-def tally_tenant(state: State, tenant: str, amount: Amount, sign: int) -> None:
-    """Adds one job and its amount to what the tenant uses (sign 1), or takes both off (-1)."""
-    use = state.tenant_use.get(tenant) or Use(tenant)
-    state.tenant_use.put(tenant, Use(tenant, use.jobs + sign, use.amount.plus(amount, sign)))
+def tally_tenant(state: State, job: Job, amount: Amount, sign: int) -> None:
+    """Adds a job and its amount to what its tenant uses (sign 1), or takes both off (-1)."""
+    use = state.tenant_use.get(job.tenant) or Use(job.tenant)
+    limits = state.tree.limits_of(job.tenant)
+    pods = 0 if limits.pods is None else job.pods_asked
+    sessions, services = use.sessions, use.services
+    if job.session is not None and _has_one_of(SESSION_LIMITS, limits):
+        sessions = _counted(dict(sessions) | {job.user: use.sessions_of(job.user) + sign})
+    if _is_service(job) and limits.services is not None:
+        services += sign
+    amount, pods = use.amount.plus(amount, sign), use.pods + sign * pods
+    state.tenant_use.put(job.tenant, Use(job.tenant, use.jobs + sign, amount, pods, sessions, services))
+
+
+def _has_one_of(names: Sequence[str], limits: Limits) -> bool:
+    return any(getattr(limits, name) is not None for name in names)
+
+
+def _is_service(job: Job) -> bool:
+    return job.array is not None and job.array.is_service
+
+
+def _counted(sessions: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((user, number) for user, number in sessions.items() if number))
+
+
+def count_limited(state: State) -> None:
+    """Counts anew after a change of the configuration what tenants have a limit of now: pods, services, sessions."""
+    counted_by = (("pods",), ("services",), SESSION_LIMITS)
+    by_pods, by_services, by_sessions = (
+        {name for name, tenant in state.tree.tenants.items() if _has_one_of(limits, tenant.limits)}
+        for limits in counted_by
+    )
+    pods, services, sessions = Counter[str](), Counter[str](), dict[str, Counter[str]]()
+    for job in state.jobs.values() if by_pods or by_services or by_sessions else ():
+        if job.tenant in by_pods:
+            pods[job.tenant] += job.pods_asked
+        if _is_service(job) and job.tenant in by_services:
+            services[job.tenant] += 1
+        if job.session is not None and job.tenant in by_sessions:
+            sessions.setdefault(job.tenant, Counter())[job.user] += 1
+    for use in list(state.tenant_use.values()):
+        of_users = _counted(sessions.get(use.name, {}))
+        counted = replace(use, pods=pods[use.name], sessions=of_users, services=services[use.name])
+        if counted != use:
+            state.tenant_use.put(use.name, counted)
 
 
 def hold(state: State, gang: Gang, placements: Sequence[Placement], sign: int) -> None:
@@ -151,6 +198,8 @@ def forget_node(state: State, node: Node) -> None:
         state.backoffs.drop(node.name)
     if state.mig_changes.get(node.name) is not None:
         state.mig_changes.drop(node.name)
+    if state.reputations.get(node.name) is not None:
+        state.reputations.drop(node.name)
 
 
 def count_task(state: State, task: Job, **changes: int) -> None:

@@ -32,6 +32,8 @@ from tessera.domain.entities import (
 )
 from tessera.domain.folding.decayed_usage import DecayedUsage
 from tessera.domain.folding.spending import BudgetUse
+from tessera.domain.health.known import Fence, NodeHealth
+from tessera.domain.health.reputation import FailureRate, Reputation
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.runtimes import Sketch
 from tessera.domain.storing.canonical import encode
@@ -65,6 +67,10 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "device_classes": (TypeAdapter(DeviceClass), "name"),
     "selections": (TypeAdapter(KnownSelection), "key"),
     "mig_changes": (TypeAdapter(MigChange), "node"),
+    "health": (TypeAdapter(NodeHealth), "node"),
+    "fences": (TypeAdapter(Fence), "node"),
+    "reputations": (TypeAdapter(Reputation), "node"),
+    "failure_rates": (TypeAdapter(FailureRate), "pool"),
 }
 KINDS_MAX = 4_096
 """Rows kept to be copied: a shard of more kinds than these reads more of its rows whole."""

@@ -1,11 +1,13 @@
 """Whether what a job waits for of other jobs has come true, can never come true, or is open. Pure."""
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.task_array import TaskArray
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import ENDED_ARRAYS_FROM
 from tessera_schemas.work.arrays import FAMILY, Dependency, has_task, index_of, ranges_from
 
@@ -48,6 +50,11 @@ def unqueued_task(array: Job | EndedJob | None, job_id: str) -> TaskArray | None
     return array.array if left and has_task(left, index_of(job_id)) else None
 
 
+def awaited_by(job: Job) -> dict[str, Any]:
+    """Fields of the job's view about other jobs that it goes by."""
+    return {"after": job.after, "attached_to": "" if job.attached is None else job.attached.job}
+
+
 def settled(state: State, job: Job, dependency: Dependency) -> bool | None:
     """True once it holds, False when it never will, None while that is open."""
     if dependency.job is None:
@@ -71,7 +78,38 @@ def settled(state: State, job: Job, dependency: Dependency) -> bool | None:
 def is_decided(state: State, job_id: str) -> bool:
     """Whether any of what the live job waits for holds or never will."""
     job = state.jobs.get(job_id)
-    return job is not None and any(settled(state, job, each) is not None for each in job.after)
+    if job is None:
+        return False
+    return attachment_step(state, job) is not None or any(settled(state, job, each) is not None for each in job.after)
+
+
+def attachment_step(state: State, job: Job) -> Literal["attach", "detach", "end"] | None:
+    """
+    Step that follows for an attached job from how the job that it is attached to stands; None where nothing does.
+
+    It is in line and runs while the other one runs, and ends with that one; with `on_detach` cancel, with its run.
+    """
+    if job.attached is None:
+        return None
+    target = state.jobs.get(job.attached.job)
+    if target is not None and target.phase is Phase.RUNNING:
+        return "attach" if job.detached else None
+    if target is None or (job.attached.on_detach == "cancel" and not job.detached):
+        run = state.runs.get(job.run_id)
+        return None if run is not None and (run.over or run.then in ("cancelled", "failed")) else "end"
+    return None if job.detached else "detach"
+
+
+def explain_detached(state: State, job: Job) -> Reason | None:
+    """Why an attached job waits or was stopped: that the other one does not run, or has ended; None where it runs."""
+    target = None if job.attached is None else state.jobs.get(job.attached.job)
+    if job.attached is None or (target is not None and target.phase is Phase.RUNNING):
+        return None
+    ended = state.ended.get(job.attached.job) if target is None else None
+    name = target.name if target is not None else ended.name if ended is not None else ""
+    how = target.phase if target is not None else ended.phase if ended is not None else "ended"
+    detail = f"{name} ({job.attached.job}) {how}".strip()
+    return Reason(code=Code.TARGET_NOT_RUNNING if target else Code.TARGET_ENDED, field="attach_to", detail=detail)
 
 
 def _has_started(job: Job) -> bool:

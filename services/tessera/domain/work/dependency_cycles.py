@@ -36,6 +36,8 @@ def _waits_for(state: State, job: Job, changed: Job) -> Iterator[str]:
             yield each.job
         else:
             yield state.relations.families.get(each.job[:FAMILY], "")
+    if job.attached is not None:
+        yield job.attached.job
     if job.array is not None:
         yield from job.array.follows
         yield from state.relations.tasks.get(job.job_id, ())

@@ -30,6 +30,7 @@ class FitFailure(StrEnum):
     CORDONED = "nodes_cordoned"
     GPU_RESOURCE = "nodes_of_other_gpu_resource"
     GPU_MODEL = "nodes_of_other_gpu_model"
+    GPU_NUMBER = "nodes_of_other_gpu_number"
     GPU_MEMORY = "nodes_of_less_gpu_memory"
     SELECTOR = "nodes_not_selected"
     AFFINITY = "nodes_outside_affinity"
@@ -43,6 +44,8 @@ class FitFailure(StrEnum):
     NO_ZONES = "nodes_that_align_no_numa_zone"
     GPU = "nodes_short_of_gpu"
     DEVICES = "nodes_short_of_devices"
+    APART = "nodes_with_pods_to_keep_apart_from"
+    FAR = "nodes_far_from_pods_to_be_near"
     CPU = "nodes_short_of_cpu"
     MEMORY = "nodes_short_of_memory"
     PODS = "nodes_full_of_pods"
@@ -131,6 +134,7 @@ EVIDENCE: dict[FitFailure, FitEvidence] = {
     FitFailure.CORDONED: FitEvidence(False, "nothing: a cordoned node may be back", _ready),
     FitFailure.GPU_RESOURCE: FitEvidence(True, "the resource under which the node had the most GPUs", _gpus),
     FitFailure.GPU_MODEL: FitEvidence(True, LABEL, _model),
+    FitFailure.GPU_NUMBER: FitEvidence(False, "nothing: a node may get or lose GPUs", _nothing),
     FitFailure.GPU_MEMORY: FitEvidence(True, LABEL, _gpu_memory),
     FitFailure.SELECTOR: FitEvidence(True, "the labels that the node has, and those that it had last", _labels),
     FitFailure.AFFINITY: FitEvidence(True, "the labels that the node has, and those that it had last", _labels),
@@ -146,6 +150,8 @@ EVIDENCE: dict[FitFailure, FitEvidence] = {
     FitFailure.NO_ZONES: FitEvidence(False, "nothing: a kubelet may get another policy", _nothing),
     FitFailure.GPU: FitEvidence(True, "the most GPUs that the node has had, its capacity included", _gpus),
     FitFailure.DEVICES: FitEvidence(True, "the most that the node has had of each, its capacity included", _devices),
+    FitFailure.APART: FitEvidence(False, "nothing: a pod that it keeps apart from may leave", _nothing),
+    FitFailure.FAR: FitEvidence(False, "nothing: a pod that it is to be near to may come", _nothing),
     FitFailure.CPU: FitEvidence(True, "the most CPU that the node could allocate", _at_most("cpu_milli")),
     FitFailure.MEMORY: FitEvidence(True, "the most memory that the node could allocate", _at_most("memory_bytes")),
     FitFailure.PODS: FitEvidence(True, "the most pods that the node could take", _at_most("pods")),

@@ -1,13 +1,47 @@
 """A gang: the pods of a job that are placed all together or not at all, and what they take of nodes."""
 
 from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 
 from tessera.domain.devices.networks import spread
 from tessera.domain.devices.resources import NOTHING, Amount, Need, Node, RoleNeed
-from tessera.domain.storing.fast import replace
+from tessera.domain.storing.fast import fast_init, replace
 from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.spec_changes import RoleAmounts
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class RestartingCopy:
+    """
+    A copy of a group of a run's pods that was started again by itself: pods `ranks`, most lately at `ts`.
+
+    `number` counts such restarts within the run, `count` those of this copy since it last held. Until all its pods run
+    again it has until `deadline`, 0 from then on; they are made from `not_before` on, and once they are `permitted`
+    their UIDs are the run's. Times are ledger milliseconds.
+    """
+
+    group: str
+    copy: int
+    ranks: tuple[int, ...]
+    number: int
+    count: int
+    ts: int
+    not_before: int
+    deadline: int
+    permitted: bool = False
+
+    @property
+    def is_out(self) -> bool:
+        """Whether its former pods are on their way out, and the next ones not permitted yet."""
+        return self.deadline > 0 and not self.permitted
+
+
+def ranks_out(restarts: Iterable[RestartingCopy]) -> frozenset[int]:
+    """The ranks whose pods are to go, or have gone, and whose next ones are not permitted yet."""
+    return frozenset(rank for copy in restarts if copy.is_out for rank in copy.ranks)
 
 
 class Gang(tuple[RoleNeed, ...]):
@@ -60,6 +94,32 @@ class Gang(tuple[RoleNeed, ...]):
         """The rank of the first pod of each role, by the role's name."""
         firsts = accumulate((role.replicas for role in self), initial=0)
         return {role.name: rank for role, rank in zip(self, firsts, strict=False)}
+
+    def copy_of(self, group: str, rank: int) -> tuple[int, tuple[int, ...]] | None:
+        """Number of the copy of a group that the pod of this rank is in, and the ranks of its pods; None for none."""
+        sizes = {role.name: pods or role.replicas for role in self for name, pods, *_ in role.groups if name == group}
+        for role in self:
+            at = rank - self.first_rank[role.name]
+            if role.name in sizes and 0 <= at < role.replicas:
+                copy = at // sizes[role.name]
+                firsts = ((self.first_rank[name] + copy * size, size) for name, size in sizes.items())
+                return copy, tuple(each for first, size in firsts for each in range(first, first + size))
+        return None
+
+    def groups_around(self, group: str) -> set[str]:
+        """Names of the groups that copies of this one are within."""
+        chains = ([name for name, *_ in role.groups] for role in self)
+        return {name for names in chains if group in names for name in names[: names.index(group)]}
+
+    @cached_property
+    def reads_data(self) -> bool:
+        """Whether its pods read data sets."""
+        return any(role.need.data for role in self)
+
+    @cached_property
+    def has_neighbours(self) -> bool:
+        """Whether its pods say anything of pods of other jobs, or others may mean them by their labels."""
+        return any(role.neighbours is not None for role in self)
 
     @cached_property
     def pods(self) -> int:
@@ -134,3 +194,22 @@ def bearing(roles: tuple[RoleNeed, ...], tolerated: tuple[tuple[str, str, str], 
     if all(role.need.tolerated == tolerated for role in roles):
         return gang_of(roles)
     return gang_of(tuple(replace(role, need=replace(role.need, tolerated=tolerated)) for role in roles))
+
+
+def sized(roles: tuple[RoleNeed, ...], size: RoleAmounts) -> Gang:
+    """The gang of these roles, of which one has pods of another size."""
+    amounts = {"cpu_milli": size.cpu_milli, "memory_bytes": size.memory_bytes}
+    of_size = (replace(role, need=replace(role.need, **amounts)) if role.name == size.role else role for role in roles)
+    return gang_of(tuple(of_size))
+
+
+def size_of(roles: tuple[RoleNeed, ...], name: str) -> RoleAmounts | None:
+    """CPU and memory of each pod of a role; None where there is no such role."""
+    need = gang_of(roles).need_of.get(name)
+    return None if need is None else RoleAmounts(role=name, cpu_milli=need.cpu_milli, memory_bytes=need.memory_bytes)
+
+
+def larger(one: RoleAmounts, other: RoleAmounts) -> RoleAmounts:
+    """The larger of both sizes of a role, resource by resource: pods that go from one to the other may hold it."""
+    cpu, memory = max(one.cpu_milli, other.cpu_milli), max(one.memory_bytes, other.memory_bytes)
+    return RoleAmounts(role=one.role, cpu_milli=cpu, memory_bytes=memory)

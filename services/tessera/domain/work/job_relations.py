@@ -1,11 +1,11 @@
 """
-Index of the relations between jobs: tasks and their arrays, jobs and those that wait for them.
+Index of the relations between jobs: tasks and their arrays, jobs and those that wait for them or are attached.
 
 Derived from the table of jobs, and like every index it belongs to the base alone. So a decision finds here what the
 messages before it brought about; what its own message brings about, the next one finds.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tessera.domain.work.phases import Phase
@@ -60,7 +60,7 @@ class JobRelations:
                 self._look_at_array(new)
             if new.array is not None and (old.array is None or old.array.closed is not new.array.closed):
                 self.due |= dict.fromkeys(self.dependents_on_tasks(new.job_id))
-            if new.array is not None or (new.phase is Phase.RUNNING and old.phase is not Phase.RUNNING):
+            if new.array is not None or (new.phase is Phase.RUNNING) is not (old.phase is Phase.RUNNING):
                 self._mark_due(new.job_id)
 
     def look_past(self, is_decided: Callable[[str], bool]) -> None:
@@ -81,7 +81,7 @@ class JobRelations:
         return [other for other in jobs.found(known) if _is_older_namesake(other, job)]
 
     def _mark_due(self, job_id: str) -> None:
-        """The job has started or ended: those that wait for it are looked at in the next message."""
+        """The job has started, stopped or ended: those that wait for it are looked at in the next message."""
         self.due |= self._waiting_for(job_id)
 
     def _waiting_for(self, key: str) -> dict[str, None]:
@@ -133,20 +133,18 @@ class JobRelations:
 
     def _wait(self, jobs: "Table[Job]", job: "Job") -> None:
         """Note what the job waits for; some of it may be decided already, so the next message looks at it."""
-        for each in job.after:
-            key = each.job or SINGLETON
+        for key in _awaited(job):
             self._dependents.setdefault(key[:FAMILY], {}).setdefault(key, {})[job.job_id] = None
-            if each.job is None and self._namesakes is None:
+            if key == SINGLETON and self._namesakes is None:
                 self._namesakes = {}
                 for other in jobs.values():
                     if not other.task_of:
                         self._namesakes.setdefault(_namesakes(other), {})[other.job_id] = None
-        if job.after:
+        if job.after or job.attached is not None:
             self.due[job.job_id] = None
 
     def _forget(self, job: "Job") -> None:
-        for each in job.after:
-            key = each.job or SINGLETON
+        for key in _awaited(job):
             family = self._dependents.get(key[:FAMILY], {})
             family.get(key, {}).pop(job.job_id, None)
             if not family.get(key):
@@ -159,11 +157,20 @@ class JobRelations:
         array = job.array
         if array is None:
             return
-        queues = array.has_room and not job.held and not job.after
+        rolls = array.rollout is not None and not array.rollout.done
+        resizes = array.has_room or (array.is_service and (array.too_many or rolls))
+        queues = resizes and not job.held and not job.after
         if queues or array.is_over or array.closed is not None:
             self.open[job.job_id] = None
         else:
             self.open.pop(job.job_id, None)
+
+
+def _awaited(job: "Job") -> Iterator[str]:
+    """Jobs whose start, stop or end the job goes by."""
+    yield from (each.job or SINGLETON for each in job.after)
+    if job.attached is not None:
+        yield job.attached.job
 
 
 def _namesakes(job: "Job") -> Namesakes:

@@ -20,6 +20,11 @@ def start_timeout_ms(state: State, job: Job | None) -> int:
     return (own or state.tree.policy.start_timeout_seconds) * 1000
 
 
+def find_awaited(run: Run) -> tuple[int, ...]:
+    """Ranks of late pods that are not permitted yet; the run holds their room."""
+    return tuple(rank for rank, uid in enumerate(run.uids) if not uid) if run.late else ()
+
+
 def given_ms(state: State, run: Run) -> int:
     """Milliseconds that the run was given to start; a configuration that comes later is for runs that come after it."""
     return run.start_ms or start_timeout_ms(state, state.jobs.get(run.job_id))

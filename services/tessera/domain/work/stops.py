@@ -5,14 +5,18 @@ One wrong reading (an API server that forgets nodes, a network that is cut, a pl
 loss of many nodes. So what is observed stops only a part of what a pool runs within a while; beyond that an operator
 has to say so. The runs of one node always may be stopped: a machine that breaks is no mass stop, however small the
 cluster. An owner's and an operator's words, time limits, and preemption are not counted.
+
+Turning lost nodes off has a brake of the same kind, counted in nodes.
 """
 
 from collections.abc import Iterable
 
 from tessera.domain.devices.resources import WHOLE_GPU, Node
 from tessera.domain.entities import PoolStops, Run
+from tessera.domain.health.known import may_ask_again
 from tessera.domain.state import State
-from tessera_schemas.shard.ledger_form import BOOKS_ANEW_FROM
+from tessera_schemas.cluster.fencing import FENCED_WITHIN_MS, Fencing
+from tessera_schemas.shard.ledger_form import BOOKS_ANEW_FROM, FENCING_FROM
 from tessera_schemas.work.run_ends import Word, end_of
 
 Stop = tuple[int, str, str, int]
@@ -94,6 +98,59 @@ def waiting_on(state: State, node: str) -> list[str]:
     if there is None or not there.silent:
         return []
     return [run.run_id for run in state.runs.found(sorted(state.index.runs_on.get(node, ()))) if run.stopping]
+
+
+def fencing_of(state: State) -> Fencing | None:
+    """The webhook that turns lost nodes off, if one is configured and the ledger knows of it."""
+    body = state.config.body if state.format >= FENCING_FROM else None
+    return None if body is None else body.fencing
+
+
+def against_fence(state: State, name: str, told: bool = False) -> str:
+    """
+    Why the node is not to be turned off now, in a sentence; "" where nothing is against it.
+
+    An operator's word (`told`) asks again after a request that failed, for a node on which nothing waits, and beyond
+    the brake; a node that answers is turned off by nobody's word.
+    """
+    fencing, node, fence = fencing_of(state), state.nodes.get(name), state.fences.get(name)
+    if fencing is None:
+        return "no webhook for it is configured (`fencing`)"
+    if node is None or not node.silent:
+        return "it answers" if node is not None and not node.gone else "it is not there"
+    if fence is not None and not may_ask_again(fence):
+        return "a request stands already"
+    if told:
+        return ""
+    if fence is not None and not fence.back_ts:
+        return f"the last request has {'failed' if fence.outcome == 'failed' else 'been taken back'}"
+    if not waiting_on(state, name):
+        return "no stopped run holds anything there"
+    return _against_another(state, node, fencing)
+
+
+def _against_another(state: State, node: Node, fencing: Fencing) -> str:
+    """The brake: a wrong reading that is taken for the loss of many nodes turns few of them off."""
+    pool, since = node.pool, state.ts - FENCED_WITHIN_MS
+    others = [fence for name, fence in state.fences.items() if name != node.name]
+    lately = sum(fence.pool == pool and fence.asked_ts > since for fence in others)
+    nodes = sum(other.pool == pool and not other.gone for other in state.nodes.values())
+    if lately < max(1, nodes * fencing.at_most_percent // 100):
+        return ""
+    return f"{lately} of {nodes} nodes of the pool were fenced within the hour (`fencing.at_most_percent`)"
+
+
+def tell_fence(state: State, name: str) -> str:
+    """Progress of turning a silent node off, in words; "" where nobody has to be told."""
+    fencing, fence = fencing_of(state), state.fences.get(name)
+    if fence is not None and not fence.back_ts and fence.outcome != "undone":
+        detail = f": {fence.detail}" if fence.detail else ""
+        words = {"": "asked", "off": "off", "failed": "failed"}
+        return f"{words[fence.outcome]}{detail}" if fence.outcome in words else ""
+    if fencing is None or not waiting_on(state, name):
+        return ""
+    against = against_fence(state, name)
+    return f"held back: {against}" if against else f"due {fencing.after_seconds} s after the loss"
 
 
 def may_end_instead(run: Run) -> bool:

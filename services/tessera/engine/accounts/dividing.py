@@ -38,7 +38,8 @@ def by_decision(state: State, node: Node, held: Sequence[HeldPod], closed: bool)
     """Owners of what the node has; of a node that is out the flavor says which one, and who or what took it out."""
     drain, backoff, why = state.drains.get(node.name), state.backoffs.get(node.name), ""
     if drain is not None:
-        why = f"drained: {drain.why}" if drain.why else "drained"
+        who = "sick" if drain.by else "drained"
+        why = f"{who}: {drain.why}" if drain.why else who
     elif node.cordoned:
         why = "cordoned"
     elif not node.ready:

@@ -205,7 +205,7 @@ def as_of_one_pod(pods: Iterable[tuple[ClaimNeed, ...]]) -> tuple[ClaimNeed, ...
 
 
 def by_pod(drawn: Iterable[Drawn]) -> dict[int, list[Drawn]]:
-    """What was drawn for such claims, by the pod's number, under the names that the pod has for them."""
+    """Devices drawn for such claims, by the pod's number, under the names that the pod has for them."""
     found = dict[int, list[Drawn]]()
     for each in drawn:
         number, _, claim = each.claim.partition("/")

@@ -9,12 +9,13 @@ from functools import lru_cache
 
 from tessera.domain.devices.claims import ChoiceNeed, ClaimNeed, RequestNeed
 from tessera.domain.devices.offers import Offer
-from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, is_seat
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.claims.drawing import NO_OFFER, by_pod, count_sets, draw, free_devices, named
 from tessera.engine.claims.shortages import Shortage
 from tessera_schemas.cluster.devices import serves
 from tessera_schemas.cluster.labels import GPU_RESOURCE
+from tessera_schemas.cluster.resource_kinds import WHOLE_NODE
 from tessera_schemas.work.placement import EXTENDED_CLAIM, DrawnDevice
 
 SHARED_MAX = 1 << 20
@@ -68,9 +69,15 @@ def shortage_on(need: Need, node: Node) -> Shortage | None:
 
 
 def devices_free(node: Node, name: str) -> int:
-    """Devices of a counted resource that are free, by the device plugin or by a class; an upper bound for a class."""
+    """
+    Devices of a counted resource that are free, by the device plugin or by a class; an upper bound for a class.
+
+    Of the seat of an anti-affinity group 1 while no pod of it is there.
+    """
+    if name == WHOLE_NODE:
+        return 0 if node.is_held else 1
     if node.offer is None or not _is_published(node, node.offer, name):
-        return dict(node.devices_free).get(name, 0)
+        return dict(node.devices_free).get(name, int(is_seat(name)))
     offer = node.offer
     found = offer.selected(offer.class_for(name), ())
     if found is None:

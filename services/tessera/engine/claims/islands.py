@@ -9,8 +9,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tessera.domain.devices.offers import Device, Offer
-from tessera.domain.devices.shares import ShareAmounts
+from tessera.domain.devices.offers import Device, Offer, ShareAmounts
 
 IslandState = tuple[ShareAmounts, int, tuple[tuple[int, ShareAmounts], ...]]
 """

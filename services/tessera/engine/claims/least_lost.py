@@ -8,7 +8,7 @@ equally the fullest node keeps others whole.
 from functools import lru_cache
 
 from tessera.domain.devices.claims import ClaimNeed
-from tessera.domain.devices.resources import Need, Node
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.engine.claims.drawing import FreeOffer, draw, free_devices
 from tessera.engine.claims.extended import claims_on
 from tessera.engine.claims.islands import after, islands_of
@@ -24,6 +24,7 @@ class LeastLost(TightDevice):
     """The least loss of usual pieces of GPUs, then the least GPU, CPU and memory free."""
 
     words = BEST_FIT.words + 1
+    whole_gpu = WHOLE_GPU << BEST_FIT_BITS
 
     def score(self, need: Need, node: Node) -> int:
         """Score that is higher the less the usual claims lose by the pod, then the fuller the node is."""

@@ -8,8 +8,7 @@ could still be had is exact, the most that any set of the usual devices comes to
 
 from functools import lru_cache
 
-from tessera.domain.devices.offers import Offer
-from tessera.domain.devices.shares import ShareAmounts
+from tessera.domain.devices.offers import Offer, ShareAmounts
 from tessera.engine.claims.islands import Island, IslandMake, IslandState, after, bits_of, possible
 
 DEVICES_MAX = 64

@@ -12,8 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tessera.domain.devices.claims import BorneTaint, ChoiceNeed, ClaimNeed, ConstraintNeed, RequestNeed
-from tessera.domain.devices.offers import Offer
-from tessera.domain.devices.shares import ShareAmounts, amounts_asked
+from tessera.domain.devices.offers import Offer, ShareAmounts, amounts_asked
 from tessera.engine.claims.islands import Island, IslandState, after, amounts_left, bits_of, cost, islands_of, possible
 from tessera.engine.claims.pieces import lost, usual_devices
 from tessera.engine.claims.shortages import LESS_ISOLATED, TAINTED, TAKEN, UNFIT, Shortage

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from tessera.domain.devices.mig_changes import changes_by_pool, config_of, cut_to, instances_of
+from tessera.domain.devices.mig.changes import changes_by_pool, config_of, cut_to, instances_of
 from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.domain.entities import Job
 from tessera.domain.state import State

@@ -9,9 +9,10 @@ pool the run is of, its job starts again as soon as the old pods are gone.
 
 from collections.abc import Collection, Iterable
 
+from tessera.domain.devices.amounts import Over
 from tessera.domain.devices.networks import pools_drawn, reached
 from tessera.domain.devices.resources import Node
-from tessera.domain.entities import Job, Over, Run
+from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
@@ -43,6 +44,9 @@ def may_move(state: State, owner: Job, run: Run) -> Reason | None:
     # move.
     if job is None or job.job_id == owner.job_id or run.stopping or job.phase is not Phase.RUNNING:
         return Reason(code=Code.VICTIM_GONE, detail=run.run_id)
+    # What its gang knows of other jobs' pods is from when it started.
+    if run.gang.has_neighbours:
+        return Reason(code=Code.PLAN_DOES_NOT_FIT, detail=f"{run.run_id} has terms about pods of other jobs, or labels")
     against = protected(state, job, run)
     if against is not None:
         return against

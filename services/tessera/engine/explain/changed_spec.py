@@ -26,12 +26,15 @@ OF_ROLES: Mapping[str, RoleChange] = {
     "model": lambda role, value: {"gpu_models": ()},
     "mixed": lambda role, value: {"mixed_models": True},
     "topology": lambda role, value: {"topology": None},
-    "spread": lambda role, value: {"spread": None},
+    "spread": lambda role, value: {"spread": None, "max_skew": 1},
     "together": lambda role, value: {"same_node_as": None},
     "selector": lambda role, value: {"node_selector": {}},
     "affinity": lambda role, value: {"affinity": (), "affinity_any": ()},
+    "apart": lambda role, value: {"anti_affinity": ()},
+    "neighbours": lambda role, value: {"neighbours": None},
 }
-KINDS = frozenset({*OF_THE_JOB, *OF_ROLES})
+GROUPS = "groups"
+KINDS = frozenset({*OF_THE_JOB, *OF_ROLES, GROUPS})
 """Kinds of changes that are ones of the spec; the others are what somebody else would have to do."""
 
 
@@ -52,6 +55,8 @@ def changed_spec(spec: JobSpec, kind: str, role: str, value: str) -> JobSpec:
     """
     if kind in OF_THE_JOB:
         return _valid(spec, {OF_THE_JOB[kind]: value})
+    if kind == GROUPS:
+        return _valid(spec, {"groups": tuple(each.model_copy(update={"topology": None}) for each in spec.groups)})
     if kind not in OF_ROLES:
         raise ValueError(f"no change of a spec is called {kind}")
     if role and role not in {each.name for each in spec.roles}:

@@ -28,8 +28,9 @@ from tessera.engine.preemption.rules import EVICTED_AS
 from tessera.engine.queueing.ordering import order_jobs
 from tessera.engine.queueing.readiness import startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
+from tessera.engine.queueing.updates import replicas_beyond, scale_fault
 from tessera_schemas.cluster.device_claims import OF_CLASS
-from tessera_schemas.commands import ApplyConfig, CancelJob, DrainNode, RequeueJob, SetPriority
+from tessera_schemas.commands import ApplyConfig, CancelJob, DrainNode, RequeueJob, ScaleService, SetPriority
 from tessera_schemas.facts import ConfigProposed
 from tessera_schemas.ledger import (
     Allocated,
@@ -46,7 +47,7 @@ from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.orders import HEADS_MAX
 from tessera_schemas.text.units import format_memory, format_milli
 
-TriedOrder = ApplyConfig | SetPriority | DrainNode | CancelJob | RequeueJob
+TriedOrder = ApplyConfig | SetPriority | DrainNode | CancelJob | RequeueJob | ScaleService
 
 TRIES_MAX = 24
 """So many kinds of waiting jobs of a pool are planned for; what more would evict is not known."""
@@ -149,6 +150,8 @@ def consequences(state: State, order: TriedOrder, now_ms: int) -> Consequences:
             return _try_drain(now, order)
         case SetPriority():
             return _try_class(now, order)
+        case ScaleService():
+            return _try_scale(now, order)
         case CancelJob() | RequeueJob():
             code = Code.CANCELLED if isinstance(order, CancelJob) else Code.REQUEUE_ASKED
             runs = now.runs.found(job.run_id for job in _with_tasks(now, order.job_id))
@@ -240,6 +243,26 @@ def _try_class(now: State, order: SetPriority) -> Consequences:
     # A lower class protects the run from fewer jobs; what other runs lose has nothing to do with this order.
     evicted, _ = _evicted_with(now, then)
     return Consequences(_sorted(each for each in evicted if each.run_id == job.run_id))
+
+
+def _try_scale(now: State, order: ScaleService) -> Consequences:
+    service = now.jobs.get(order.job_id)
+    if service is None or service.array is None or scale_fault(service, order.replicas) is not None:
+        return Consequences()
+    array, more = service.array, order.replicas - service.array.wanted
+    if service.held:
+        return Consequences(notes=("it is held: its replicas stay as they are until it is released",))
+    if array.rollout is not None and array.rollout.goes_on:
+        return Consequences(notes=("a rollout goes on: which replicas stop, and when, it decides",))
+    if more > 0:
+        room = "what is free, or what the usual plans take from preemptible work"
+        return Consequences(notes=(f"brings {_count(more, 'more replica')} into line, for {room}",))
+    leave = replicas_beyond(_with_tasks(now, service.job_id)[1:], order.replicas)
+    runs = now.runs.found(replica.run_id for replica in leave)
+    stopped = [_stop(now, run, Code.SCALED_DOWN) for run in runs if not run.stopping]
+    waiting = sum(replica.phase is Phase.QUEUED for replica in leave)
+    notes = (f"takes {_count(waiting, 'waiting replica')} out of line",) if waiting else ()
+    return Consequences(_sorted(stopped), notes=notes)
 
 
 def _evicted_with(now: State, then: State, jobs: Collection[str] | None = None) -> tuple[list[StoppedRun], bool]:

@@ -5,18 +5,24 @@ The ledger records a reason when its code changes; the numbers here are those of
 The first reason is the one that the committer would give now; the others would keep the job waiting without it.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tessera.domain.devices.datasets import nodes_with_data
 from tessera.domain.devices.offers import Device
 from tessera.domain.devices.resources import WHOLE_GPU
 from tessera.domain.entities import RESTART, EndedJob, Job, RefusedWork, Run
 from tessera.domain.folding.spending import spent_budgets
+from tessera.domain.health.folding import find_suspects
 from tessera.domain.idle import idle_policy
 from tessera.domain.queues import QuotaBook
+from tessera.domain.quota.queue_settings import session_address
 from tessera.domain.state import State
 from tessera.domain.work.evidence import FitFailure, at_their_best
 from tessera.domain.work.phases import Phase
+from tessera.domain.work.starting import find_awaited
+from tessera.domain.work.stops import tell_fence
 from tessera.engine.explain.blockers import (
     NOBODY,
     Blockers,
@@ -31,26 +37,30 @@ from tessera.engine.explain.kept_room import describe_kept_room
 from tessera.engine.explain.lent_quota import (
     describe_beside_gpus,
     describe_kept_loan,
+    describe_lending_hours,
     describe_lent_quota,
     describe_lower_classes,
 )
 from tessera.engine.explain.order_reasons import describe_jobs_before, describe_order
 from tessera.engine.explain.passing import describe_passing
+from tessera.engine.explain.stalls import describe_ladder, describe_progress
 from tessera.engine.explain.suggestions import TriedChange, suggest_changes
 from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.placement.capacity import is_stuck, stopped_ts, stops_by
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import unreachable
-from tessera.engine.queueing.entry import over_limit
+from tessera.engine.queueing.entry import over_limit_of_task
 from tessera.engine.queueing.readiness import no_place_in_line, not_in_line, quota_reason
 from tessera_schemas.cluster.devices import SHARE_ISOLATION
 from tessera_schemas.cluster.labels import say_it_is_off
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.text.units import format_age, format_memory, format_milli
+from tessera_schemas.text.units import format_age, format_memory, format_milli, format_size
 from tessera_schemas.work.budgets import day_text, month_end
 
 FLAVORS_MAX = 4  # of which each is told why it does not do
 DRAINED_MAX = 3
+PASSED_OVER = frozenset({Code.BEHIND_RESERVATION, Code.WAITING_FOR_DATA})
+"""Reasons of jobs that have room and quota: kept for somebody else, or far from their data sets."""
 LACKING = frozenset({Code.NO_FIT, Code.WAITING_FOR_QUOTA})
 REFUSED = "refused"
 """In the place of a phase, for users' work in Kubernetes that never became a job."""
@@ -134,7 +144,7 @@ def _queued(state: State, job: Job, now: int, viewer: Viewer) -> Explanation:
     reason, *others = _against(what_if, job, pool)
     # Who fits and only waits for its turn is held up by nobody's run, and no change of its own would be the reason that
     # it starts.
-    fits = reason.code in (Code.WAITING_FOR_TURN, Code.BEHIND_RESERVATION) and what_if.gate(job) is None
+    fits = reason.code in (Code.WAITING_FOR_TURN, *PASSED_OVER) and what_if.gate(job) is None
     return Explanation(
         job,
         state.n,
@@ -156,7 +166,7 @@ def _against_array(state: State, job: Job, now: int) -> list[Reason]:
     stopped = state.tree.stopped(job.queue)
     if stopped is not None:
         found.append(Reason(code=Code.QUEUE_STOPPED, field=f"queues.{stopped}"))
-    over = over_limit(state, job.tenant, job.gang.amount)
+    over = over_limit_of_task(state, job)
     # A full window keeps the array by itself: the limit would only be in its way once there is room in the window.
     if over is not None and job.array is not None and job.array.has_room:
         found.append(over)
@@ -171,8 +181,8 @@ def _against(what_if: WhatIf, job: Job, pool: str) -> list[Reason]:
     if not found:
         verdict = what_if.verdict(job)
         if not isinstance(verdict, Reason):
-            if job.reason is not None and job.reason.code is Code.BEHIND_RESERVATION:
-                return [job.reason]  # it has room and quota, which are kept for somebody else
+            if job.reason is not None and job.reason.code in PASSED_OVER:
+                return [job.reason]
             detail = "it fits and starts at its turn"
             return [Reason(code=Code.WAITING_FOR_TURN, numbers={"position": what_if.position}, detail=detail)]
         found = [verdict]
@@ -222,8 +232,9 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
     codes = {reason.code for reason in reasons}
     if Code.WAITING_FOR_QUOTA in codes:
         yield from describe_lent_quota(state, what_if.book, job, viewer)
+        yield from describe_lending_hours(state, job, viewer)
         # Asked of a book in which nobody holds anything: what is lacking there no end of a run will bring.
-        empty = QuotaBook(tree, {})
+        empty = QuotaBook(state.tree_of_any_hour, {})
         if all(empty.lacks(job, flavor) for flavor in tree.flavors_for(job.queue, job.amount)):
             yield "It asks for more than the whole quota: it never starts until the quota is raised."
     if Code.NO_FIT in codes or Code.NO_NODES in codes:
@@ -232,13 +243,15 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
         yield from _hopeless(state, job, pool)
         yield from _being_cut(state, job)
         yield from _drained(state, pool)
-    yield from describe_lower_classes(state, job) if codes & LACKING and mark is None else ()
+    yield from describe_lower_classes(state, job, viewer) if codes & LACKING and mark is None else ()
     yield from _not_stopping(state, pool, codes)
     if any(role.more for role in job.roles) and job.amount:
         most = job.pods + sum(role.more for role in job.roles)
         yield f"It is elastic: it starts with {job.pods} pods and grows to {most} while nobody waits."
     if job.avoid:
         yield f"It goes to {name_some(job.avoid)} only when there is nothing else: it failed there before."
+    yield from describe_ladder(state, job)
+    yield from _data_places(state, job, pool)
     yield from _kept_for_restarts(state, pool, {reason.code for reason in reasons})
     if what_if.crowded:
         yield "Many jobs before it have just come and were not looked at yet; ask again in a moment."
@@ -303,12 +316,16 @@ def _being_cut(state: State, job: Job) -> Iterator[str]:
 def _drained(state: State, pool: str) -> Iterator[str]:
     named = [drain for _, drain in sorted(state.drains.items()) if _is_of(state, drain.node, pool)]
     for drain in named[:DRAINED_MAX]:
-        yield f"Node {drain.node} is drained by an operator" + (f": {drain.why}" if drain.why else ".")
+        who = "for its health" if drain.by else "by an operator"
+        yield f"Node {drain.node} is drained {who}" + (f": {drain.why}" if drain.why else ".")
     if len(named) > DRAINED_MAX:
         yield f"Further nodes that are drained: {len(named) - DRAINED_MAX}."
     cordoned = sorted(n.name for n in state.nodes.values() if n.cordoned and n.pool == pool and not n.gone)
     if cordoned:
         yield f"Nothing new starts on {name_some(cordoned)}: cordoned (`kubectl uncordon` ends it)."
+    suspects = sorted(name for name in find_suspects(state) if _is_of(state, name, pool))
+    if suspects:
+        yield f"Jobs failed on {name_some(suspects)}: for now only short preemptible jobs of one pod are tried there."
 
 
 def _not_stopping(state: State, pool: str, codes: set[Code]) -> Iterator[str]:
@@ -341,6 +358,45 @@ def _holders(what_if: WhatIf, job: Job, pool: str, reasons: tuple[Reason, ...], 
     return NOBODY
 
 
+def _by_themselves(run: Run) -> Iterator[str]:
+    """Pods that end before the others, and that come after them."""
+    if run.released_ranks:
+        yield f"{len(run.released_ranks)} of its pods ended before the others; what they held is free."
+    if late := len(find_awaited(run)):
+        yield f"The room of {late} of its pods is held: {'it comes' if late == 1 else 'they come'} once the others run."
+
+
+def _shifting(run: Run) -> Iterator[str]:
+    """Pods that move between its roles by its own request, and roles that have been given fewer."""
+    if run.shift_ranks:
+        roles = Counter(e.placement.role for e in run.extra if e.placement.rank in run.shift_ranks)
+        gone = ", ".join(f"{count} of {name}" for name, count in sorted(roles.items()))
+        come = ", ".join(f"{count} of {name}" for name, count in run.gains)
+        then = f", and {come} start on what they held" if come else ""
+        yield f"Its roles change by its own request: {gone} leave{then}."
+    for name, size in run.sizes:
+        yield f"Role {name} does not grow beyond {size} pods by itself, as its last request has it."
+
+
+def _restarting(run: Run) -> Iterator[str]:
+    """Copies of its groups that started again by themselves."""
+    for copy in run.restarts:
+        pods = f"{len(copy.ranks)} pods" if len(copy.ranks) > 1 else "1 pod"
+        which = f"Copy {copy.copy} of its group {copy.group} ({pods})"
+        now = "starts again, while the others go on" if copy.deadline else "started again by itself and runs"
+        yield f"{which} {now}: {copy.count} restart{'s' if copy.count > 1 else ''} in a row."
+
+
+def _resizing(run: Run) -> Iterator[str]:
+    """A resize of its pods that is under way, and what they hold meanwhile."""
+    if (resize := run.resize) is None:
+        return
+    to, held = ((each.cpu_milli, each.memory_bytes) for each in (resize.to, run.gang.need_of[resize.to.role]))
+    wanted, holds = (format_size(cpu, memory) for cpu, memory in (to, held))
+    how = "go back to" if resize.is_back else "are being resized in place to"
+    yield f"Its pods of role {resize.to.role} {how} {wanted} each; until their nodes have taken it, each holds {holds}."
+
+
 def _keeping(state: State, job: Job, now: int) -> list[Reason | None]:
     """Reasons that keep a job which has its devices where it is, before what it was told; nothing where none do."""
     run = state.runs.get(job.run_id)
@@ -355,8 +411,10 @@ def _keeping(state: State, job: Job, now: int) -> list[Reason | None]:
     pods = sum(place.node in {node.name for node in nodes} for place in run.places)
     numbers = {"nodes": len(nodes), "pods": pods} | ({"seconds": max(0, now - since) // 1000} if since else {})
     way = f"if it is off, say so: `{say_it_is_off(nodes[0].name)}`"
+    if fenced := tell_fence(state, nodes[0].name):
+        way += f"; the fencing webhook: {fenced}"
     field = f"nodes.{nodes[0].name}"
-    return [Reason(code=Code.WAITING_FOR_NODE, field=field, numbers=numbers, detail=way), job.reason]
+    return [Reason(code=Code.WAITING_FOR_NODE, field=field, numbers=numbers, detail=way[:1024]), job.reason]
 
 
 def _drawn(state: State, run: Run) -> Iterator[Device]:
@@ -374,6 +432,7 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
     nodes = sorted({placement.node for placement in run.places})
     places = "1 place" if len(run.places) == 1 else f"{len(run.places)} places"
     yield f"Attempt {job.attempt} holds {places}{f' on {name_some(nodes)}' if nodes else ''}."
+    yield from _domains(state, nodes)
     shared = [state.nodes.get(each.node) for each in run.places if each.mig is None and 0 < each.gpu_milli < WHOLE_GPU]
     profiles = sorted({node.device_profile for node in shared if node is not None})
     yield from (f"Isolation of its shares ({each}): {SHARE_ISOLATION.get(each, 'none')}." for each in profiles)
@@ -383,12 +442,14 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
         yield f"Queue {run.queue} was removed: what it holds is borrowed, and goes back to owners of quota who wait."
     if loan := describe_kept_loan(state, run):
         yield f"It was to give back what is lent: {loan}."
-    if run.released_ranks:
-        yield f"{len(run.released_ranks)} of its pods ended before the others; what they held is free."
+    yield from _by_themselves(run)
     going = sum(1 for extra in run.extra if extra.leaving)
     if surplus := len(run.surplus) + going:
         less = f", {going} of which are being stopped" if going else ""
         yield f"{surplus} of its pods are beyond its gang{less}: they go when others need the room."
+    yield from _shifting(run)
+    yield from _restarting(run)
+    yield from _resizing(run)
     if going and not run.stopping:
         yield from _stuck(state, run)
     if run.revoked is not None:
@@ -397,11 +458,45 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
     elif not run.started:
         yield f"All its pods have to run within {_left(run.deadline, state.ts)}, else it is tried again."
     yield from _idle(state, job, run)
+    yield from describe_progress(job, run)
+    yield from _session(state, job, run)
     yield from _use(state, job, run)
+    yield from _data(state, run)
     if job.held:
         by = " by an operator" if job.operator_hold else ""
         yield f"It is held{by}: it goes on, but would not start again."
     yield from describe_held_devices(state, job, run)
+
+
+def _data_places(state: State, job: Job, pool: str) -> Iterator[str]:
+    """Nodes of the pool that have a waiting job's data sets, and what reading each anew takes."""
+    if not any(role.need.data for role in job.roles):
+        return
+    rate = state.tree.policy.data_caches.read_bytes_per_second
+    nodes = [node for node in state.nodes.values() if node.pool == pool and not node.gone]
+    for (name, size), there in nodes_with_data(nodes, (role.need for role in job.roles)).items():
+        time = f", {format_age(size * 1000 // rate)} of reading" if rate else ""
+        where = f"is on {name_some(there)}" if there else "is on no node"
+        yield f"Its data set {name} ({format_memory(size)}{time}) {where}."
+
+
+def _data(state: State, run: Run) -> Iterator[str]:
+    """Data sets of the run's nodes when it was allocated, and what was to be read."""
+    rate = state.tree.policy.data_caches.read_bytes_per_second
+    if run.near_bytes:
+        yield f"Its nodes had {format_memory(run.near_bytes)} of its data sets from earlier runs."
+    if run.far_bytes:
+        # Nodes read beside one another: of several the sum is more than the run waits.
+        time = f", {format_age(run.far_bytes * 1000 // rate)} of reading in all" if rate else ""
+        yield f"Its nodes had to read {format_memory(run.far_bytes)} of its data sets{time}."
+
+
+def _domains(state: State, names: list[str]) -> Iterator[str]:
+    """Number of domains of each level of the configuration that several nodes are in, the widest level first."""
+    nodes = list(state.nodes.found(names)) if len(names) > 1 else []
+    labels = {name: {node.label(label) for node in nodes} - {None} for name, label in state.tree.levels.items()}
+    if told := ", ".join(f"{len(found)} of {name}" for name, found in labels.items() if found):
+        yield f"Domains of its nodes: {told}."
 
 
 def _stuck(state: State, run: Run) -> Iterator[str]:
@@ -425,6 +520,15 @@ def _idle(state: State, job: Job, run: Run) -> Iterator[str]:
         yield f"{since}; {ends.get(policy.action, 'nothing is taken from it')}."
     elif job.idle is not None and policy.action != "off":
         yield f"It is warned once all its GPUs were unused for {format_age(policy.warn_seconds * 1000)}."
+
+
+def _session(state: State, job: Job, run: Run) -> Iterator[str]:
+    """Address of a session behind an Ingress, and the warning of one that nobody uses."""
+    if address := session_address(state.tree, job):
+        yield f"A browser reaches it at {address}."
+    if run.unused_until and job.session is not None:
+        left, ends = format_age(max(0, run.unused_until - state.ts)), {"pause": "it is paused", "end": "it ends"}
+        yield f"Nobody uses it, and it has warned: {ends[job.session.on_idle]} in about {left} unless a cell runs."
 
 
 def _use(state: State, job: Job, run: Run) -> Iterator[str]:

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 from tessera.domain.devices.resources import NOTHING, Amount
 from tessera.domain.entities import Job, Run
+from tessera.domain.folding.services import describe_minimum
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine.explain.blockers import Viewer, describe_amount, describe_queue
 from tessera.engine.preemption.rules import KEPT_SECONDS, gives_back, is_beside_gpus, may_evict
+from tessera_schemas.shard.lending import lent_percent, lent_until
 from tessera_schemas.text.units import format_age
 
 NAMED_MAX = 2
@@ -53,7 +55,7 @@ def describe_lent_quota(state: State, book: QuotaBook, job: Job, viewer: Viewer)
             continue
         resource = over.cell[1]
         for run, lent in _borrowers(state, book, job, flavor, keepers[0]):
-            why = _why(state, book, job, run, flavor)
+            why = _why(state, book, job, run, flavor, viewer)
             loan = loans.setdefault((viewer.queue(run.queue), why), _Loan(resource=resource))
             loan.runs.append(run)
             loan.amount = loan.amount.plus(run.amount)
@@ -69,6 +71,19 @@ def describe_lent_quota(state: State, book: QuotaBook, job: Job, viewer: Viewer)
         yield f"Lent{whose} to {describe_queue(queue)}{gone}, {loan.describe()} in {runs}{named}: {why}."
 
 
+def describe_lending_hours(state: State, job: Job, viewer: Viewer) -> Iterator[str]:
+    """A sentence for each queue beside the job's that lends less by the hour of now, and until when."""
+    tree, path = state.tree, state.tree.path(job.queue)
+    for name, queue in sorted(tree.queues.items()):
+        # Only queues of the same tree could lend to it, and of these only the ones that are not above it.
+        if name in path or tree.roots[name] != path[-1] or lent_percent(queue.lending, state.ts) is None:
+            continue
+        entry, until = queue.lending[0], lent_until(queue.lending, state.ts)
+        lends = f"lends {lent_percent(queue.lending, state.ts)} % of its quota by its hours"
+        words = describe_queue(viewer.queue(name))
+        yield f"{words[0].upper()}{words[1:]} {lends}{f', until {entry.clock(until)}' if until else ''}."
+
+
 def describe_beside_gpus(state: State, book: QuotaBook, job: Job, viewer: Viewer) -> Iterator[str]:
     """A sentence for each queue and reason about runs without GPUs that hold what lies beside GPUs of the job's own."""
     flavor = state.tree.flavors_for(job.queue, job.amount)[0]
@@ -76,7 +91,7 @@ def describe_beside_gpus(state: State, book: QuotaBook, job: Job, viewer: Viewer
     if book.keepers(job.queue, flavor, job.amount):
         for run in state.runs.values():
             if is_beside_gpus(state, job, run):
-                loan = held.setdefault((viewer.queue(run.queue), _why(state, book, job, run, flavor)), _Loan())
+                loan = held.setdefault((viewer.queue(run.queue), _why(state, book, job, run, flavor, viewer)), _Loan())
                 loan.runs.append(run)
                 loan.amount = loan.amount.plus(run.amount)
     for (queue, why), loan in sorted(held.items()):
@@ -95,7 +110,8 @@ def _borrowers(state: State, book: QuotaBook, job: Job, flavor: str, keeper: str
             # On another flavor only what both jobs ask for can be in each other's way.
             amount = run.amount if run.flavor == flavor else run.amount.least(job.amount)
             on, victim = run.flavor if run.flavor == flavor else "", state.jobs.get(run.job_id)
-            is_own = victim is not None and not victim.preemptible and not book.is_firm_lent(run.queue, on, amount)
+            is_firm = victim is not None and (not victim.preemptible or victim.in_minimum)
+            is_own = is_firm and not book.is_firm_lent(run.queue, on, amount)
             if book.holds_lent(run.queue, on, amount) and not is_own:
                 yield run, book.lent_to(run.queue, on, amount)
 
@@ -109,7 +125,7 @@ def describe_kept_loan(state: State, run: Run) -> str:
     return f"its disruption budget keeps lent quota for {left} more (policy.lent_kept_seconds)" if bound else ""
 
 
-def _why(state: State, book: QuotaBook, job: Job, run: Run, flavor: str) -> str:
+def _why(state: State, book: QuotaBook, job: Job, run: Run, flavor: str, viewer: Viewer) -> str:
     """The rule that keeps the run from being stopped for the job."""
     victim, ours = state.jobs.get(run.job_id), state.tree.queues[job.queue]
     if run.stopping or victim is None:
@@ -120,7 +136,7 @@ def _why(state: State, book: QuotaBook, job: Job, run: Run, flavor: str) -> str:
         return describe_kept_loan(state, run) or "taken back as soon as a plan fits"
     if ours.reclaim == "never":
         return f"not reclaimable because queues.{job.queue}.reclaim is never"
-    kept = _why_protected(state, victim, run)
+    kept = _why_protected(state, victim, run, viewer)
     if kept:
         return (describe_kept_loan(state, run) if kept == BY_BUDGET else "") or f"not reclaimable {kept}"
     if not gives_back(state, job, victim, run, "reclaim", book, flavor):
@@ -128,9 +144,12 @@ def _why(state: State, book: QuotaBook, job: Job, run: Run, flavor: str) -> str:
     return "not reclaimable now"
 
 
-def _why_protected(state: State, victim: Job, run: Run) -> str:
+def _why_protected(state: State, victim: Job, run: Run, viewer: Viewer) -> str:
     """Protection of the run from every plan of this moment; "" where nothing does."""
     seconds = state.tree.policy.min_runtime_seconds
+    if victim.in_minimum:
+        of = describe_minimum(state, victim) if viewer.may_see(victim.tenant) else "a service"
+        return f"because it is kept by the minimum of {of}"
     if not victim.preemptible:
         return "because it is not preemptible"
     if victim.phase is not Phase.RUNNING:
@@ -141,14 +160,15 @@ def _why_protected(state: State, victim: Job, run: Run) -> str:
     return f"before it has run for {seconds} s (policy.min_runtime_seconds)" if is_young else ""
 
 
-def describe_lower_classes(state: State, job: Job) -> Iterator[str]:
+def describe_lower_classes(state: State, job: Job, viewer: Viewer) -> Iterator[str]:
     """A sentence for each rule by which runs of lower classes of the job's own queue are not preempted for it."""
     policy, kept = state.tree.policy, Counter[str]()
     for run in state.runs.values():
         victim = state.jobs.get(run.job_id)
         if victim is not None and run.queue == job.queue and not run.stopping:
             spent = "because it was evicted too often (policy.evictions_max)"
-            why = _why_protected(state, victim, run) or (spent if victim.evictions >= policy.evictions_max else "")
+            spent = spent if victim.evictions >= policy.evictions_max else ""
+            why = _why_protected(state, victim, run, viewer) or spent
             is_lower = state.tree.priority_of(victim) < state.tree.priority_of(job)
             kept["because policy.preset is off" if policy.preset == "off" else why] += is_lower
     for why, runs in sorted(kept.items()):

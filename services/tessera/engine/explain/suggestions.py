@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from tessera.domain.devices.resources import Need, RoleNeed
+from tessera.domain.devices.resources import Need, RoleNeed, is_seat
 from tessera.domain.entities import Job, Run
-from tessera.domain.queue_settings import granted_classes
+from tessera.domain.quota.queue_settings import granted_classes
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import gang_of
@@ -100,10 +100,10 @@ def _less_of_each(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedCh
 
 
 def _fewer_pods(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
-    """Tries fewer pods of each role; roles whose pods go one by one with those of another role are left out."""
+    """Tries fewer pods of each role; left out are roles in groups, or whose pods go one by one with another role's."""
     beside = {role.beside for role in job.roles}
     for at, role in enumerate(job.roles):
-        if role.replicas == 1 or role.name in beside:
+        if role.replicas == 1 or role.name in beside or role.groups:
             continue
         best = _largest(what_if, job, role.replicas, _with_replicas(job, at))
         if best is not None:
@@ -127,11 +127,14 @@ def _no_rule(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]
     """Tries of the job without one of its placement rules."""
     rules: tuple[tuple[str, str, Callable[[RoleNeed], bool], Callable[[RoleNeed], RoleNeed]], ...] = (
         ("topology", "no topology rule", lambda r: r.bound, lambda r: replace(r, levels=(), bound=False, group="")),
-        ("spread", "no even spread of its pods", lambda r: bool(r.spread), lambda r: replace(r, spread="")),
+        ("groups", "no topology of its groups", lambda r: any(g[3] for g in r.groups), lambda r: replace(r, groups=())),
+        ("spread", "no even spread of its pods", lambda r: bool(r.spread), lambda r: replace(r, spread="", max_skew=1)),
         ("together", "no same_node_as", lambda r: bool(r.beside), lambda r: replace(r, beside="")),
         ("selector", "no node selector", lambda r: bool(r.need.node_selector), _without("node_selector")),
         ("mixed", "several GPU models (mixed_models)", lambda r: bool(r.one_model), lambda r: replace(r, one_model="")),
         ("affinity", "no node affinity", _has_affinity, _without("affinity", "affinity_any")),
+        ("apart", "no anti-affinity", _has_seats, _without_seats),
+        ("neighbours", "no terms about pods of other jobs", lambda r: bool(r.need.by_pods), _without("by_pods")),
     )
     for kind, text, has, less in rules:
         if any(has(role) for role in job.roles):
@@ -327,6 +330,15 @@ def _with_role(job: Job, at: int, role: RoleNeed) -> Job:
 
 def _has_affinity(role: RoleNeed) -> bool:
     return bool(role.need.affinity or role.need.affinity_any)
+
+
+def _has_seats(role: RoleNeed) -> bool:
+    return any(is_seat(name) for name, _ in role.need.devices)
+
+
+def _without_seats(role: RoleNeed) -> RoleNeed:
+    devices = tuple(each for each in role.need.devices if not is_seat(each[0]))
+    return replace(role, need=replace(role.need, devices=devices))
 
 
 def _without(*fields: str) -> Callable[[RoleNeed], RoleNeed]:

@@ -49,8 +49,9 @@ JUDGED = (
     Code.BEHIND_QUEUE_HEAD,
     Code.RESERVED,
     Code.BEHIND_RESERVATION,
+    Code.WAITING_FOR_DATA,
 )
-"""With such a reason a job was looked at when room last came free, and did not fit."""
+"""With such a reason a job was looked at when room last came free, and did not start."""
 
 PoolNodes = tuple[dict[str, Node], FeasibleNodes]
 

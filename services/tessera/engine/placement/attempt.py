@@ -19,7 +19,7 @@ from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import closed, count_bundles, drawn_for, kind_of, placed_on, short_of
 from tessera.engine.placement.placement_groups import BundleCounts, BundleSet
 from tessera.engine.placement.rows.room_counts import RoomTable
-from tessera.engine.placement.rows.table import Entry, NodeTable, entry, policy_for
+from tessera.engine.placement.rows.table import Entry, NodeTable, cost_on, entry, policy_for
 from tessera.engine.scoring.protocol import ScoringPolicy
 from tessera_schemas.work.placement import Placement
 
@@ -48,6 +48,8 @@ class Attempt:
         self._table = table
         self.places = places
         self.placed: list[Placement] = []
+        self.cost: int | None = None
+        """Sum of what the pods cost where they were put, by the scoring that chose the nodes; None: nobody asks."""
 
     @property
     def placements(self) -> tuple[Placement, ...]:
@@ -191,9 +193,11 @@ class Attempt:
         return heap
 
     def best(self, bundles: BundleSet, most: int) -> list[str]:
-        """Nodes with room for one, the best of them first."""
+        """Nodes with room for one before this try, the best of them first."""
         if self._table is None:
-            return [name for _, name in sorted(self._entries(bundles, None, self._scoring(bundles)))[:most]]
+            scoring, kind = self._scoring(bundles), bundles.kind
+            found_at = (entry(kind, self._nodes[name], scoring) for name in self.suited(bundles))
+            return [name for _, name in sorted(each for each in found_at if each is not None)[:most]]
         ranking, found = self._table.ranking(bundles.kind), list[str]()
         while len(found) < most and (other := ranking.best()) is not None:
             found.append(other[1])
@@ -217,6 +221,8 @@ class Attempt:
     def _put(self, bundles: BundleSet, name: str, index: int, scoring: ScoringPolicy) -> bool:
         """One bundle onto a node that it fits; tells whether other nodes have less free by it."""
         node, is_spread = self.node(name), False
+        if self.cost is not None:
+            self.cost += cost_on(bundles.kind, node, scoring)
         # A pod that is alone draws its own devices, as do nearly all: this is walked for each pod of each gang.
         drawn = drawn_for(bundles.kind, node) if len(bundles.pods) > 1 else (None,)
         for (role, beyond), need, devices in zip(bundles.pods, bundles.kind.needs, drawn, strict=True):

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from tessera.domain.devices.networks import pools_drawn, reached
 from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Earmark, Run
+from tessera.domain.health.folding import find_suspects, is_suspect
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang
@@ -36,7 +37,9 @@ def leaving(state: State) -> list[tuple[Run, tuple[Placement, ...]]]:
             if not is_stuck(state, run):
                 found.append((run, run.places))
         elif run.extra and not is_stuck(state, run):
-            going = tuple(extra.placement for extra in run.extra if extra.leaving)
+            # What pods of other roles get of the same run comes back to nobody else.
+            kept = run.shift_ranks if run.gains else ()
+            going = tuple(e.placement for e in run.extra if e.leaving and e.placement.rank not in kept)
             found += [(run, going)] if going else []
     return found
 
@@ -70,7 +73,12 @@ def stopped_ts(state: State, run: Run) -> int:
 
 
 def is_closed(state: State, node: str) -> bool:
-    """Whether a node takes nothing new, however well it is: it is drained, or pods did not start or last on it."""
+    """Whether a node takes nothing new, however well it is: drained, suspected, or pods did not start or last on it."""
+    return is_shut(state, node) or is_suspect(state, node)
+
+
+def is_shut(state: State, node: str) -> bool:
+    """Whether a node takes not even a trial."""
     backoff = state.backoffs.get(node)
     return state.drains.get(node) is not None or (backoff is not None and backoff.until_ts > state.ts)
 
@@ -78,7 +86,7 @@ def is_closed(state: State, node: str) -> bool:
 def closed_nodes(state: State) -> set[str]:
     """The names of the nodes that take nothing new."""
     backed_off = (name for name, backoff in state.backoffs.items() if backoff.until_ts > state.ts)
-    return {*backed_off, *(name for name, _ in state.drains.items())}
+    return {*backed_off, *(name for name, _ in state.drains.items()), *find_suspects(state)}
 
 
 def count_backed_off(state: State) -> dict[str, int]:
@@ -89,12 +97,21 @@ def count_backed_off(state: State) -> dict[str, int]:
     return pools
 
 
+def is_avoided(node: Node, avoid: Sequence[str]) -> bool:
+    """Whether the node, or a domain that it is in (`LABEL=VALUE`), is among those to be avoided."""
+    # No name of a node has an equals sign, so that one list holds both, and stored ones read as they did.
+    if node.name in avoid:
+        return True
+    domains = (each.partition("=") for each in avoid if "=" in each)
+    return any(node.label(label) == value for label, _, value in domains)
+
+
 def nodes_for(state: State, pool: str, flavor: str, avoid: Sequence[str] = ()) -> list[Node]:
     """The nodes of a pool and flavor ("" for all) as decisions see them: one that takes nothing new is not ready."""
     drained = closed_nodes(state)
     nodes = [node for node in state.nodes.values() if node.pool == pool]
     if avoid:
-        nodes = [node for node in nodes if node.name not in avoid]
+        nodes = [node for node in nodes if not is_avoided(node, avoid)]
     if flavor:
         nodes = [node for node in nodes if state.tree.is_on(node, flavor)]
     if drained:

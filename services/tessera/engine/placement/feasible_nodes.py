@@ -11,6 +11,9 @@ from tessera.engine.placement.fits import BundleKind, TaintParts, count_bundles,
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 from tessera_schemas.cluster.devices import isolation_of
 
+NAMES_MAX = 2**25
+"""Names of nodes that are remembered for all kinds of pods together."""
+
 
 class FeasibleNodes:
     """
@@ -54,6 +57,9 @@ class FeasibleNodes:
         key = kind.never
         found = self._suited.get(key)
         if found is None:
+            # Conditions that follow from where pods stand are others every now and then.
+            if len(self._suited) * len(self._nodes) > NAMES_MAX:
+                self._suited.clear()
             found, needs = ({}, Counter(), Counter(), Counter()), tuple(dict.fromkeys(kind.needs))
             self._suited[key] = found
             for name, node in self._nodes.items():

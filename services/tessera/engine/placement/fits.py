@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tessera.domain.devices.claims import ClaimNeed
-from tessera.domain.devices.resources import NO_VALUE, WHOLE_GPU, Need, Node, NodeConditions
+from tessera.domain.devices.datasets import read_together
+from tessera.domain.devices.resources import NO_VALUE, WHOLE_GPU, Need, Node, NodePreferences, is_seat
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.claims.drawing import as_of_one_pod, draw, free_devices, named, why_never
@@ -23,7 +24,6 @@ from tessera.engine.claims.shortages import Shortage
 from tessera.engine.placement.mig import free_positions, has_profile, place_instances
 from tessera_schemas.cluster.devices import ISOLATIONS, NAMES_ITS_CARDS, OF_REPLICAS, isolates, isolation_of, serves
 from tessera_schemas.cluster.labels import GPU_RESOURCE
-from tessera_schemas.cluster.node_terms import label_holds
 from tessera_schemas.cluster.resource_kinds import is_device
 from tessera_schemas.work.placement import DrawnDevice, Placement
 
@@ -58,11 +58,21 @@ def never_fits(need: Need, node: Node) -> FitFailure | None:
         return failure
     if need.single_numa and not node.zones:
         return FitFailure.NO_ZONES
-    return _never_served(need, node)
+    return _never_served(need, node) or (_misses_pods(need, node) if need.by_pods else None)
+
+
+def _misses_pods(need: Need, node: Node) -> FitFailure | None:
+    """Whether pods of other jobs, by where they stand now, keep the pod off the node."""
+    broken = next((each for each in need.by_pods if not node.meets((each,))), None)
+    if broken is None:
+        return None
+    return FitFailure.APART if broken[1] == "NotIn" else FitFailure.FAR
 
 
 def _never_served(need: Need, node: Node) -> FitFailure | None:
     """Why the node never hands GPUs out in the way that the pod can take them."""
+    if need.devices and need.exclusive and need.gpus != node.gpus:
+        return FitFailure.GPU_NUMBER
     if need.mig_profile:
         return None if has_profile(need, node) else FitFailure.MIG_PROFILE
     if need.gpus and node.device_profile == "dra":
@@ -107,6 +117,10 @@ def never_key(need: Need) -> tuple[object, ...]:
     apart = (need.apart, need.isolation, need.gpu_parts > 1) if need.gpu_milli else ()
     conditions = (need.affinity, need.affinity_any) if need.affinity_any else need.affinity
     first = need.gpu_models, memory, need.node_selector, conditions, (need.tolerations, need.tolerated), kind, apart
+    if need.devices and need.exclusive:
+        return *first, need.claims, need.single_numa, need.by_pods, need.gpus
+    if need.by_pods:
+        return *first, need.claims, need.single_numa, need.by_pods
     return (*first, need.claims, need.single_numa) if need.claims or need.single_numa else first
 
 
@@ -116,11 +130,7 @@ def gpu_memory_for(need: Need, node: Node) -> int:
 
 
 def _affinity_holds(need: Need, node: Node) -> bool:
-    return any(_all_hold((*need.affinity, *terms), node) for terms in need.affinity_any or ((),))
-
-
-def _all_hold(conditions: NodeConditions, node: Node) -> bool:
-    return all(label_holds(operator, values, node.label(key)) for key, operator, values in conditions)
+    return any(node.meets((*need.affinity, *terms)) for terms in need.affinity_any or ((),))
 
 
 def first_taint_against(need: Need, node: Node) -> TaintParts | None:
@@ -163,7 +173,8 @@ def _find_shortage(need: Need, node: Node) -> FitFailure | None:
     if need.mig_profile and free_positions(need, node) < need.gpu_parts:
         return FitFailure.GPU
     if need.devices and _sets_of_devices(need, node) < 1:
-        return FitFailure.DEVICES
+        short = (name for name, count in need.devices if devices_free(node, name) < count)
+        return FitFailure.APART if all(map(is_seat, short)) else FitFailure.DEVICES
     if node.cpu_free < need.cpu_milli:
         return FitFailure.CPU
     if node.memory_free < need.memory_bytes:
@@ -244,9 +255,9 @@ class BundleKind:
     Needs of a bundle, whichever gang it is of: `whole` is what one takes of its node, `labels` the keys asked for.
 
     `devices` are the names of the devices asked for. `spares`: no pod of the whole gang has a GPU, so that the bundle
-    leaves what is kept beside free GPUs; the others of a gang are to start where its GPUs are. Kinds with an equal
-    `never` suit the same nodes, and ask for devices of the same names. Equal needs have one object (`kind_of`), so that
-    what is known of a kind is found without comparing needs.
+    leaves what is kept beside free GPUs; the others of a gang are to start where its GPUs are. `preferred` are the
+    preferences of all its pods. Kinds with an equal `never` suit the same nodes, and ask for devices of the same names.
+    Equal needs have one object (`kind_of`), so that what is known of a kind is found without comparing needs.
     """
 
     needs: tuple[Need, ...]
@@ -255,6 +266,7 @@ class BundleKind:
     never: tuple[tuple[object, ...], ...]
     devices: frozenset[str]
     spares: bool = False
+    preferred: NodePreferences = ()
 
 
 def kind_of(needs: tuple[Need, ...], of_gpus: bool = False) -> BundleKind:
@@ -265,10 +277,14 @@ def kind_of(needs: tuple[Need, ...], of_gpus: bool = False) -> BundleKind:
 @lru_cache(maxsize=16_384)
 def _kind_of(needs: tuple[Need, ...], spares: bool) -> BundleKind:
     labels = {key for need in needs for key, _ in need.node_selector}
-    labels |= {key for need in needs for terms in (need.affinity, *need.affinity_any) for key, _, _ in terms}
+    conditions = (each for need in needs for each in (need.affinity, need.by_pods, *need.affinity_any))
+    labels |= {key for terms in conditions for key, _, _ in terms}
     never = tuple(dict.fromkeys(map(never_key, needs)))
     devices = frozenset(name for need in needs for name in need.device_names)
-    return BundleKind(needs, _sum(needs) if len(needs) > 1 else needs[0], frozenset(labels), never, devices, spares)
+    preferred = tuple(each for need in needs for each in need.affinity_preferred)
+    labels |= {key for _, terms in preferred for key, _, _ in terms}
+    whole = _sum(needs) if len(needs) > 1 else needs[0]
+    return BundleKind(needs, whole, frozenset(labels), never, devices, spares, preferred)
 
 
 def short_of(kind: BundleKind, node: Node) -> FitFailure | None:
@@ -397,4 +413,5 @@ def _sum(needs: tuple[Need, ...]) -> Need:
         claims=as_of_one_pod(need.claims for need in needs),
         isolation=max((need.isolation for need in needs), key=ISOLATIONS.index),
         gpu_parts=max(need.gpu_parts for need in needs),
+        data=read_together(need.data for need in needs),
     )

@@ -19,12 +19,12 @@ from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import BundleKind
 from tessera.engine.placement.gpu_models import alternatives
 from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup, placement_groups
-from tessera.engine.placement.refusals import no_domain, no_fit, no_model, not_even
+from tessera.engine.placement.refusals import no_copy, no_domain, no_fit, no_model, not_even
 from tessera.engine.placement.rows.room_counts import RoomTable
 from tessera.engine.placement.rows.search_looks import SearchLooks
 from tessera.engine.placement.rows.shortage import is_short, lacks_gpus, lone_kind
 from tessera.engine.placement.rows.table import WHOLE, Entry, entry, policy_for
-from tessera.engine.placement.topology import place_together
+from tessera.engine.placement.topology import place_together, place_tree
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.placement import Placement
@@ -92,6 +92,11 @@ def _tried(
     """A try on the models that the gang is bound to, and why it failed."""
     attempt = Attempt(gang, nodes, places, table)
     for group in placement_groups(gang):
+        if group.inside:
+            wanting = place_tree(group, gang, attempt)
+            if wanting is not None:
+                return attempt, no_copy(*wanting, attempt, gang.pods)
+            continue
         failed = None if group.anywhere else place_together(group, attempt)
         if group.anywhere or (failed is not None and group.may_split):
             failed = next((b for b in group.bundle_sets if not attempt.fill(b, None, b.first, b.count)), None)
@@ -321,6 +326,7 @@ class FreeCapacity:
             return False
         were = map(known.get, map(_name, nodes))
         changed = [node for node, was in zip(nodes, were, strict=True) if was is not node]
+        # Pods come and go all the time; what else changes on a node asks for all that is known of the pool anew.
         if any(node.name not in known or _lasting(known[node.name]) != _lasting(node) for node in changed):
             return False
         for node in changed:
@@ -363,6 +369,7 @@ _CHANGING = (
     "gpu_beyond",
     "away_ts",
     "short_ts",
+    "kept_data",
 )
 _lasting = attrgetter(*(name for name in Node.__slots__ if name not in _CHANGING), "others.devices")
 """Properties of a node that do not change when pods come and go, ours or others'."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from tessera.domain.devices.empty_nodes import emptied
-from tessera.domain.devices.mig_changes import changes_by_pool, config_of, cut_to
-from tessera.domain.devices.resources import WHOLE_GPU, Node, RoleNeed
+from tessera.domain.devices.mig.changes import changes_by_pool, config_of, cut_to
+from tessera.domain.devices.resources import WHOLE_GPU, Node, RoleNeed, is_seat
 from tessera.domain.queues import BUT, QueueTree
 from tessera.domain.work.gang import gang_of
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
@@ -17,7 +17,7 @@ from tessera.engine.placement.placement_groups import BundleCounts, BundleSet, P
 from tessera.engine.placement.rows.room_counts import RoomTable
 from tessera.engine.placement.rows.shortage import able_domains, even_shares
 from tessera_schemas.base import INT_MAX
-from tessera_schemas.cluster.resource_kinds import is_device, number_name
+from tessera_schemas.cluster.resource_kinds import WHOLE_NODE, is_device, number_name
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.units import format_memory, format_milli
 
@@ -64,16 +64,19 @@ def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node] | EmptyNodes
     if not known.nodes:
         return None
     # Layouts, classes and what expressions take may all come later, with a driver or an answer of the binder.
+    # And a node at its best may have more GPUs than now: of whole nodes only amounts refuse for good.
+    roles = tuple(_with_company(role) if role.need.exclusive else role for role in roles)
     roles = tuple(_without_passing(role, known) for role in roles)
     for role in roles:
         # Counts first, for nearly all jobs; a placement is made only to put numbers and words to a refusal that is
         # certain by then.
         if not known.hold(kind_of((role.need,)), role.replicas):
-            alone = replace(role, levels=(), bound=False, group="", beside="", spread="")
+            alone = replace(role, levels=(), bound=False, group="", beside="", spread="", groups=())
             verdict = place_gang((alone,), known.nodes, known.places)
             if isinstance(verdict, Reason):
                 return _role_inadmissible(role, verdict, known.nodes)
-    for group in placement_groups(roles):
+    groups = [each for group in placement_groups(roles) for each in (group, *group.kinds_of_groups)]
+    for group in groups:
         # A group whose sums are in order is not placed on trial: this answers most gangs without a look at a single
         # node.
         never = None if _lie_together(group, known) else _never_together(group, known.nodes, known.places)
@@ -83,13 +86,14 @@ def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node] | EmptyNodes
 
 
 def _without_passing(role: RoleNeed, known: EmptyNodes) -> RoleNeed:
-    """Published devices, and a kubelet's policy, may be others tomorrow or not be known yet: no reason for good."""
+    """Published devices, a kubelet's policy, and where pods stand may be others tomorrow: no reason for good."""
     counted = role.need.devices
     if known.any_offering:
-        counted = tuple((name, count) for name, count in counted if name in known.counted)
-    if not role.need.claims and not role.need.single_numa and counted == role.need.devices:
+        counted = tuple((name, count) for name, count in counted if name in known.counted or is_seat(name))
+    passing = role.need.claims or role.need.single_numa or role.need.by_pods
+    if not passing and counted == role.need.devices:
         return role
-    return replace(role, need=replace(role.need, claims=(), devices=counted, single_numa=False))
+    return replace(role, need=replace(role.need, claims=(), devices=counted, single_numa=False, by_pods=()))
 
 
 def _with_slots(node: Node) -> Node:
@@ -105,6 +109,11 @@ def _lie_together(group: PlacementGroup, known: EmptyNodes) -> bool:
     if not all(known.hold(bundles.kind, bundles.count) for bundles in group.bundle_sets):
         return False
     return not group.bound or known.hold_in_one_domain(group.bundle_sets, group.levels[-1])
+
+
+def _with_company(role: RoleNeed) -> RoleNeed:
+    devices = tuple(each for each in role.need.devices if each[0] != WHOLE_NODE)
+    return replace(role, need=replace(role.need, devices=devices))
 
 
 def unreachable(
@@ -183,7 +192,8 @@ def _largest(role: RoleNeed, numbers: dict[str, int]) -> str:
         return f"no node satisfies its {named} and tolerations"
     if numbers["pods_placed"]:
         return f"at most {numbers['pods_placed']} of its {numbers['pods']} pods fit into the empty pool"
-    most = [(name, numbers[f"most_{number_name(name)}_free_on_a_node"]) for name, _ in role.need.devices]
+    counted = [name for name, _ in role.need.devices if not is_seat(name)]
+    most = [(name, numbers[f"most_{number_name(name)}_free_on_a_node"]) for name in counted]
     further = [f", {count if is_device(name) else format_memory(count)} of {name}" for name, count in most]
     if (instances := numbers.get("most_instances_free_on_a_node")) is not None:
         further.insert(0, f", {_count(str(instances), 'instance')} of {role.need.mig_profile}")
@@ -216,16 +226,25 @@ def _never_together(group: PlacementGroup, empty: Mapping[str, Node], places: Fe
     there = {
         name: count_bundles(group.bundle_sets[0].kind, empty[name]) for name in places.suited(group.bundle_sets[0].kind)
     }
-    return _never(group.bundle_sets[0], "topology", group.levels[-1], places.split(there, group.levels[-1]), there)
+    domains, of_group = places.split(there, group.levels[-1]), f"groups.{group.name}" if group.name else ""
+    return _never(group.bundle_sets[0], "topology", group.levels[-1], domains, there, of_group)
 
 
-def _never(bundles: BundleSet, field: str, label: str, domains: Mapping[str, list[str]], there: BundleCounts) -> Reason:
+def _never(
+    bundles: BundleSet,
+    field: str,
+    label: str,
+    domains: Mapping[str, list[str]],
+    there: BundleCounts,
+    of_group: str = "",
+) -> Reason:
     most = max((sum(there[name] for name in members) for members in domains.values()), default=0)
     numbers = {"domains": len(domains), "pods_wanted": bundles.count, "most_pods_that_fit_one_empty_domain": most}
     detail = f"{label}: even empty, no domain could hold its pods"
     if field == "spread":
         detail = f"{label}: even empty, its domains could not take equal numbers of pods"
-    return Reason(code=Code.INADMISSIBLE, field=f"roles.{bundles.role.name}.{field}", numbers=numbers, detail=detail)
+    path = f"{of_group or f'roles.{bundles.role.name}'}.{field}"
+    return Reason(code=Code.INADMISSIBLE, field=path, numbers=numbers, detail=detail)
 
 
 def _ever_in(group: PlacementGroup, members: Iterable[str], empty: Mapping[str, Node], places: FeasibleNodes) -> bool:
@@ -242,7 +261,8 @@ def _ever_even(bundles: BundleSet, there: BundleCounts, places: FeasibleNodes) -
     domains = places.split((name for name in there if there[name]), bundles.role.spread)
     sums = sorted((sum(there[name] for name in members) for members in domains.values()), reverse=True)
     return any(
-        even_shares(bundles.count, {str(at): room for at, room in enumerate(sums[:count])}) is not None
+        even_shares(bundles.count, {str(at): room for at, room in enumerate(sums[:count])}, bundles.role.max_skew)
+        is not None
         for count in range(1, len(sums) + 1)
     )
 

@@ -11,7 +11,7 @@ its last ones: instances of one profile are interchangeable.
 
 from collections.abc import Iterator, Sequence
 
-from tessera.domain.devices.instances import layout
+from tessera.domain.devices.mig.instances import layout
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera_schemas.cluster.labels import MIG_RESOURCE_PREFIX
 from tessera_schemas.cluster.mig import GEOMETRIES, Geometry, Profile

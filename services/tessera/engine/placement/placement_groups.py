@@ -3,15 +3,17 @@ Placement groups of a gang: roles of one topology group, and pods that share a n
 
 A **bundle** is a pod of one role with the pods that go to the same node; where pods share a claim on devices, it is all
 pods of their roles. A **bundle set** is a number of equal bundles, a **placement group** the sets whose domain is
-chosen together; a role that names no group is one of its own.
+chosen together; a role that names no group is one of its own. Groups of pods make a **tree** of placement groups, each
+copy one of them, under one root for all roles that are in such groups.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tessera.domain.devices.resources import Need, RoleNeed
+from tessera.domain.devices.levels import NEAR
+from tessera.domain.devices.resources import GroupNeed, Need, RoleNeed
 from tessera.domain.work.gang import gang_of
 from tessera.engine.placement.fits import BundleKind, kind_of
 
@@ -63,6 +65,21 @@ class PlacementGroup:
     """Whether its pods may lie on any nodes, however they are placed relative to each other."""
     may_split: bool = True
     """Whether its pods may lie apart where they cannot lie together."""
+    unasked: bool = False
+    """Whether nobody asked for the domain: then the score chooses among those that hold the pods."""
+    name: str = ""
+    """Name of the group of pods that this is a copy of, and its number among the copies in one of the group above."""
+    copy: int = 0
+    inside: tuple["PlacementGroup", ...] = ()
+    """Groups in whose domains its pods are, within its own; all of its pods are in one of them."""
+
+    @property
+    def kinds_of_groups(self) -> Iterator["PlacementGroup"]:
+        """The first copy of each group of the tree, itself left out: the others are its equals."""
+        for each in self.inside:
+            if not each.copy:
+                yield each
+                yield from each.kinds_of_groups
 
 
 @lru_cache(maxsize=16_384)
@@ -74,8 +91,81 @@ def placement_groups(roles: tuple[RoleNeed, ...]) -> tuple[PlacementGroup, ...]:
     together: dict[str, list[RoleNeed]] = {}
     for role in roles:
         if role.beside not in names and role.name not in others:
-            together.setdefault(f"/{role.group}" if role.group else role.name, []).append(role)
-    return tuple(_make_group(members, roles, sharing) for members in together.values())
+            shared = "" if role.groups else f"/{role.group}" if role.group else role.name
+            together.setdefault(shared, []).append(role)
+    return tuple(
+        _make_group(members, roles, sharing) if key else _make_tree(members, roles) for key, members in together.items()
+    )
+
+
+PodsInGroups = tuple[RoleNeed, tuple[GroupNeed, ...], int, int]
+"""Pods of a role: the groups that they are in, the number of the first, and how many."""
+
+
+def _make_tree(members: Iterable[RoleNeed], roles: tuple[RoleNeed, ...], firm: bool = False) -> PlacementGroup:
+    """A tree without groups that say nothing of places; `firm`: and without those that say what is preferred."""
+    # Copies of such a group would be placed one after the other, where small pods of one take what the next one needs.
+    pods = [(r, tuple(g for g in r.groups if g[2] and (g[3] or not firm)), 0, r.replicas) for r in members]
+    return _make_copy(pods, roles, 0, "", 0)
+
+
+@lru_cache(maxsize=16_384)
+def firm_tree(roles: tuple[RoleNeed, ...]) -> PlacementGroup:
+    """The tree of the gang's groups of pods without what they only prefer."""
+    return _make_tree((role for role in roles if role.groups), roles, firm=True)
+
+
+def _make_copy(
+    pods: list[PodsInGroups], roles: tuple[RoleNeed, ...], depth: int, name: str, copy: int
+) -> PlacementGroup:
+    """The group of these pods, who are in `depth` groups with each other."""
+    of_gpus = any(each.need.total_gpu_milli for each in roles)
+    sets = [BundleSet((r,), kind_of((r.need,), of_gpus), first, count, ((r, 0),)) for r, _, first, count in pods]
+    deeper: dict[str, list[PodsInGroups]] = {}
+    for each in pods:
+        deeper.setdefault(each[1][depth][0] if len(each[1]) > depth else "", []).append(each)
+    inside = list[PlacementGroup]()
+    for inner, theirs in deeper.items():
+        if inner:
+            inside += _make_copies(inner, theirs, roles, depth)
+        elif len(deeper) > 1:  # pods of its own, beside groups in it
+            inside.append(_make_copy(theirs, roles, depth, "", 0))
+    _, _, levels, bound = pods[0][1][depth - 1] if name else ("", 0, (), False)
+    is_tree = bool(name or inside)
+    # The largest go first, since what is small finds room beside them; nothing of a tree is placed in part.
+    sets.sort(key=lambda bundles: -bundles.whole.total_gpu_milli if is_tree else 0)
+    inside.sort(key=_gpus_of_unit, reverse=True)
+    return PlacementGroup(
+        tuple(sets),
+        levels,
+        bound,
+        anywhere=not is_tree,
+        may_split=not is_tree,
+        name=name,
+        copy=copy,
+        inside=tuple(inside),
+    )
+
+
+def _gpus_of_unit(group: PlacementGroup) -> int:
+    """Thousandths of GPUs of what has to be together in the group: a copy of it, or only each pod."""
+    gpus = [bundles.whole.total_gpu_milli for bundles in group.bundle_sets]
+    if not group.levels:
+        return max(gpus)
+    return sum(each * bundles.count for each, bundles in zip(gpus, group.bundle_sets, strict=True))
+
+
+def _make_copies(
+    name: str, pods: list[PodsInGroups], roles: tuple[RoleNeed, ...], depth: int
+) -> Iterator[PlacementGroup]:
+    # A group that names no pods is one copy of all of them.
+    sizes = [groups[depth][1] or count for _, groups, _, count in pods]
+    for copy in range(pods[0][3] // sizes[0]):
+        of_copy = [
+            (role, groups, first + copy * size, size)
+            for (role, groups, first, _), size in zip(pods, sizes, strict=True)
+        ]
+        yield _make_copy(of_copy, roles, depth + 1, name, copy)
 
 
 def _sharing(roles: tuple[RoleNeed, ...]) -> Iterator[tuple[RoleNeed, ...]]:
@@ -105,7 +195,12 @@ def _make_group(
     )
     levels, bound, spread = members[0].levels, members[0].bound, any(bundles.role.spread for bundles in bundle_sets)
     return PlacementGroup(
-        bundle_sets, levels, bound, anywhere=not levels and not spread, may_split=not bound and not spread
+        bundle_sets,
+        levels,
+        bound,
+        anywhere=not levels and not spread,
+        may_split=not bound and not spread,
+        unasked=members[0].group == NEAR,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Container, Sequence
 
 import numpy as np
 
-from tessera.domain.devices.resources import Need, Node, RoleNeed
+from tessera.domain.devices.resources import Need, Node, RoleNeed, is_seat
 from tessera.domain.work.evidence import FitFailure
 from tessera.domain.work.gang import Gang
 from tessera.engine.claims.claim_words import describe_shortage
@@ -33,6 +33,7 @@ TAINTS_MAX = 3
 UNLABELLED = "nodes_without_label"
 IN_PART = "nodes_with_room_for_a_part"
 OWN = "nodes_filled_by_its_own_pods"
+EXCLUSIVE = "exclusive: a pod has a node to itself, and waits while anything of Tessera is on it"
 Numbers = dict[str, int]
 
 
@@ -45,6 +46,8 @@ def no_fit(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
         before = {name: attempt.before(name) for name in attempt.changed}
         words, counts = describe_shortage(need, _lacking(need, attempt), before)
         taints = "; ".join(filter(None, (words, taints)))
+    if need.exclusive and FitFailure.DEVICES in numbers:
+        taints = "; ".join(filter(None, (EXCLUSIVE, taints)))
     if FitFailure.ZONES in numbers:
         taints = "; ".join(filter(None, (_describe_zones(bundles.kind, attempt), taints)))
     field = f"roles.{bundles.role.name}"
@@ -76,8 +79,30 @@ def no_domain(bundles: BundleSet, group: PlacementGroup, attempt: Attempt, pods:
     return Reason(code=Code.NO_FIT, field=f"roles.{bundles.role.name}.topology", numbers=numbers, detail=detail)
 
 
+def no_copy(group: PlacementGroup, placed: int, attempt: Attempt, pods: int) -> Reason:
+    """A copy of a group of pods found no domain within that of the copy it is in, beside `placed` pods of the gang."""
+    bundles = group.bundle_sets[0]
+    level, beside = group.levels[-1] if group.bound else "", f" beside {placed} placed pods" if placed else ""
+    numbers = _numbers(bundles, attempt, pods, level) | {
+        "pods_placed": placed,
+        "pods_that_fit_all_nodes": room_anywhere(bundles, attempt),
+    }
+    field, words = f"groups.{group.name}" if group.name else f"roles.{bundles.role.name}", ""
+    if level:
+        numbers |= {
+            "domains": len(attempt.places.domains(level)),
+            "pods_wanted_in_one_domain": bundles.count,
+            "most_pods_that_fit_one_domain": max(by_domain(bundles, level, attempt).values(), default=0),
+        }
+        field, words = f"{field}.topology", f"{level}: no domain is left for a copy of group {group.name}{beside}"
+    elif group.name:
+        words = f"no room is left for a copy of group {group.name}{beside}"
+    words = "; ".join(filter(None, (words, _describe_unsuited(bundles, attempt))))
+    return Reason(code=Code.NO_FIT, field=field, numbers=numbers, detail=words[:1024])
+
+
 def not_even(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
-    """The domains of the label cannot take equal numbers of pods, give or take one."""
+    """The domains of the label cannot take numbers of pods that differ by the role's skew at most."""
     label, there = bundles.role.spread, count_bundles_by_node(bundles, None, attempt)
     by_value = count_spread_bundles(bundles, None, there, attempt)
     each, more = divmod(bundles.count, max(1, len(by_value)))
@@ -89,6 +114,7 @@ def not_even(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
         "domains_that_can_take_one_more": sum(fitting > each for fitting in by_value.values()),
         "pods_that_fit_all_nodes": sum(there.values()),
     }
+    numbers |= {"max_skew": bundles.role.max_skew} if bundles.role.max_skew > 1 else {}
     return Reason(
         code=Code.NO_FIT,
         field=f"roles.{bundles.role.name}.spread",
@@ -231,6 +257,8 @@ def _nearest(need: Need, table: NodeTable, rows: Ints) -> Numbers:
             most = max((free_positions(need, node) for node in nodes), default=0)
             numbers |= {"instances_wanted": need.gpu_parts, "most_instances_free_on_a_node": most}
     for name, count in need.devices:
+        if is_seat(name):  # the number of nodes with a pod of the group says it all
+            continue
         short = number_name(name)
         numbers |= {f"{short}_wanted": count, f"most_{short}_free_on_a_node": _most(table.devices_free(name)[rows])}
     return numbers

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.domain.work.gang import gang_of
-from tessera.engine.placement.placement_groups import BundleSet, placement_groups
+from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup, placement_groups
 from tessera_schemas.work.placement import Placement
 
 
@@ -19,12 +19,13 @@ def broken(roles: tuple[RoleNeed, ...], placements: Sequence[Placement], nodes: 
     """Relations that are not as asked; the gang is whole, its ranks are in order and its nodes are among `nodes`."""
     at = {role.name: [nodes[p.node] for p in placements if p.role == role.name] for role in roles}
     for group in placement_groups(roles):
+        yield from _find_scattered(group, at)
         there = [node for bundles in group.bundle_sets for node in at[bundles.role.name]]
         if group.bound and not any(_in_one_domain(there, level) for level in group.levels):
             yield f"role {group.bundle_sets[0].role.name}: its pods are not in one domain of {group.levels[-1]}"
         for bundles in group.bundle_sets:
             yield from _find_separated(bundles, at)
-            if bundles.role.spread and not _even(at[bundles.role.name], bundles.role.spread):
+            if bundles.role.spread and not _even(at[bundles.role.name], bundles.role):
                 yield f"role {bundles.role.name}: its pods are not evenly spread over {bundles.role.spread}"
     for name, alike in gang_of(roles).one_model.items():
         models = {node.gpu_model for role in alike for node in at[role.name]}
@@ -39,6 +40,15 @@ def shared_devices(roles: tuple[RoleNeed, ...], placements: Iterable[Placement])
     needs = gang_of(roles).need_of
     used = Counter((p.node, device) for p in placements if needs[p.role].apart for device in p.devices)
     yield from (f"several of its shares are on device {at} of node {node}" for (node, at), n in used.items() if n > 1)
+
+
+def _find_scattered(group: PlacementGroup, at: dict[str, list[Node]]) -> Iterator[str]:
+    """Copies of groups of pods within a group that are not in the domain which they are bound to."""
+    for copy in group.inside:
+        there = [node for b in copy.bundle_sets for node in at[b.role.name][b.first : b.first + b.count]]
+        if copy.bound and not any(_in_one_domain(there, level) for level in copy.levels):
+            yield f"group {copy.name}: the pods of copy {copy.copy} are not in one domain of {copy.levels[-1]}"
+        yield from _find_scattered(copy, at)
 
 
 def _in_one_domain(nodes: Sequence[Node], level: str) -> bool:
@@ -58,6 +68,6 @@ def _find_separated(bundles: BundleSet, at: dict[str, list[Node]]) -> Iterator[s
             yield f"role {role.name}: its pods are not on the nodes of those of {bundles.role.name}"
 
 
-def _even(nodes: Sequence[Node], label: str) -> bool:
-    pods = Counter(dict(node.labels).get(label) for node in nodes)
-    return None not in pods and max(pods.values()) - min(pods.values()) <= 1
+def _even(nodes: Sequence[Node], role: RoleNeed) -> bool:
+    pods = Counter(dict(node.labels).get(role.spread) for node in nodes)
+    return None not in pods and max(pods.values()) - min(pods.values()) <= role.max_skew

@@ -7,20 +7,33 @@ room stay whole; that is, in order: room for the fewest such pods, fewest GPUs f
 bound to a domain goes to as few as there can be: the one with most room while none holds the rest, then the tightest
 that does.
 
-Spread: the pods' numbers on the values of the label differ by at most one, as with Kubernetes' `maxSkew: 1` and
-`DoNotSchedule`; a value counts when a ready node with it suits the role and could hold one such pod if it were empty.
-The tightest values get one more where it does not come out even.
+Where nobody asked for a domain (`unasked`), the pods go to the one of several where they cost least by the scoring, and
+of equal ones to the tightest: few domains come first, and within that the cluster is packed as by the scoring alone.
+Compared are the tightest domain and those of the best nodes.
+
+Groups within each other (`place_tree`): each copy takes the tightest domain within that of the copy it is in, by room
+for the fewest such pods, fewest GPUs free and the name, and goes on to the next where what comes after finds no place.
+
+Spread: the pods' numbers on the values of the label differ by at most the role's `max_skew`, as with Kubernetes'
+`maxSkew` and `DoNotSchedule`, and by no more than they have to; a value counts when a ready node with it suits the role
+and could hold one such pod if it were empty. The tightest values get one more where it does not come out even.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby, islice
 
 from tessera.domain.devices.empty_nodes import emptied
 from tessera.domain.devices.resources import WHOLE_GPU
+from tessera.domain.work.gang import Gang
 from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.fits import count_bundles, count_spared
-from tessera.engine.placement.placement_groups import BundleCounts, BundleSet, PlacementGroup
-from tessera.engine.placement.rows.shortage import TRIES_MAX, even_shares
+from tessera.engine.placement.placement_groups import BundleCounts, BundleSet, PlacementGroup, firm_tree
+from tessera.engine.placement.rows.shortage import COMPARED_MAX, LOOKS_COMPARED, TRIES_MAX, even_shares
+
+TREE_TRIES_MAX = 512
+"""Number of domains that are tried in vain for the groups of one gang."""
+BEST_NODES = 64
+"""Number of the best nodes whose domains are compared by cost."""
 
 
 def place_together(group: PlacementGroup, attempt: Attempt) -> BundleSet | None:
@@ -29,14 +42,105 @@ def place_together(group: PlacementGroup, attempt: Attempt) -> BundleSet | None:
         # From the narrowest level outwards: the first that has a domain is the best one, and within a wider domain the
         # narrower levels still count.
         for depth, level in enumerate(group.levels):
-            for names in _tightest_first(group.bundle_sets, level, attempt):
-                if _settle(group.bundle_sets, names, group.levels[:depth], attempt) is None:
+            able, members = _able(group.bundle_sets, level, attempt), attempt.places.domains(level)
+            in_order = _cheapest_first if group.unasked and len(able) > 1 else _tightest_first
+            for value in in_order(group, depth, able, attempt):
+                if _settle(group.bundle_sets, members[value], group.levels[:depth], attempt) is None:
                     return None
         # No level has a domain for it. Who is bound to one is refused here; all others go on to be placed in few or
         # anywhere.
         if group.bound:
             return _most_wanting(group, attempt)
     return _settle(group.bundle_sets, None, group.levels, attempt)
+
+
+def place_tree(tree: PlacementGroup, gang: Gang, attempt: Attempt) -> tuple[PlacementGroup, int] | None:
+    """
+    Place all pods of a tree of groups, each copy in a domain of its own within that of the copy it is in.
+
+    Else nothing is placed, and the group is told that found no domain, with the number of pods that had a place then.
+    """
+    search = _TreeSearch(attempt)
+    if next(search.ways((tree,), None), None):
+        return None
+    # What is only preferred keeps nothing waiting.
+    # Asked for only now, since most trees find a place as they are wished.
+    firm = firm_tree(gang)
+    if firm == tree:
+        return search.wanting, search.most
+    search = _TreeSearch(attempt)
+    return None if next(search.ways((firm,), None), None) else (search.wanting, search.most)
+
+
+class _TreeSearch:
+    """
+    Ways to place groups, depth first: a copy takes its tightest domain, and another one only where what comes after it
+    found no place.
+    """
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt, self._vain = attempt, 0
+        self.most, self.wanting = -1, PlacementGroup(())
+
+    def ways(self, groups: Sequence[PlacementGroup], names: Sequence[str] | None) -> Iterator[bool]:
+        """Yields once for each way in which all of the groups are placed on `names`, and takes it back thereafter."""
+        # A stack of its own: groups come in hundreds of copies, which is too deep for recursion.
+        open_ways = list[Iterator[bool]]()
+        while True:
+            if len(open_ways) == len(groups):
+                yield True
+            else:
+                open_ways.append(self._ways_of(groups[len(open_ways)], names))
+            while open_ways and next(open_ways[-1], None) is None:
+                open_ways.pop()
+            if not open_ways:
+                return
+
+    def _ways_of(self, group: PlacementGroup, names: Sequence[str] | None) -> Iterator[bool]:
+        for depth, level in enumerate(group.levels):
+            for members in self._tightest(group, level, names):
+                # Counted and never timed, so that a replay gives up at the same place.
+                if self._vain > TREE_TRIES_MAX:
+                    return
+                yield from self._ways_in(group, members, group.levels[:depth])
+                self._vain += 1
+        # Last of all: a preference that nothing holds is as good as none.
+        if not group.bound:
+            yield from self._ways_in(group, names, group.levels)
+        # Of pods beside groups within another group that one is told.
+        if len(self._attempt.placed) > self.most and (group.name or names is None):
+            self.most, self.wanting = len(self._attempt.placed), group
+
+    def _ways_in(self, group: PlacementGroup, names: Sequence[str] | None, narrower: tuple[str, ...]) -> Iterator[bool]:
+        if group.inside:
+            yield from self.ways(group.inside, names)
+            return
+        before = self._attempt.mark()
+        if _settle(group.bundle_sets, names, narrower, self._attempt) is None:
+            yield True
+            self._attempt.back_to(before)
+
+    def _tightest(self, group: PlacementGroup, level: str, names: Sequence[str] | None) -> Iterator[Sequence[str]]:
+        """Nodes among `names` of each domain with room for every set on its own, the tightest domain first."""
+        attempt, every = self._attempt, self._attempt.places.domains(level)
+        able, domains = _able(group.bundle_sets, level, attempt), every
+        if names is not None:
+            domains = attempt.places.split(names, level)
+            # A domain that is not wholly among `names` has less room there than was counted.
+            parts = {v: among for v, among in domains.items() if v in able and len(among) < len(every[v])}
+            able = {v: room for v, room in able.items() if v in domains and v not in parts}
+            able |= {v: room for v, among in parts.items() if (room := _room_in(group, among, attempt))}
+        in_order = sorted(able, key=lambda value: (able[value], attempt.gpu_free(domains[value]), value))
+        # As for one domain, the roomiest stays the last try.
+        in_order = in_order[: TRIES_MAX - 1] + in_order[TRIES_MAX - 1 :][-1:]
+        yield from (domains[value] for value in in_order if _enough(group.bundle_sets, domains[value], attempt))
+
+
+def _room_in(group: PlacementGroup, names: Sequence[str], attempt: Attempt) -> int:
+    """Room for the first set on these nodes; 0 where one of the sets has no room there even alone."""
+    rooms = [sum(count_bundles_by_node(bundles, names, attempt).values()) for bundles in group.bundle_sets]
+    enough = all(room >= bundles.count for room, bundles in zip(rooms, group.bundle_sets, strict=True))
+    return rooms[0] if enough else 0
 
 
 def count_bundles_by_node(bundles: BundleSet, names: Sequence[str] | None, attempt: Attempt) -> BundleCounts:
@@ -74,29 +178,68 @@ def _most_wanting(group: PlacementGroup, attempt: Attempt) -> BundleSet:
     return group.bundle_sets[0]
 
 
-def _tightest_first(bundle_sets: tuple[BundleSet, ...], level: str, attempt: Attempt) -> Iterator[list[str]]:
+def _able(bundle_sets: tuple[BundleSet, ...], level: str, attempt: Attempt) -> BundleCounts:
+    """The domains with room for every set on its own, the only ones that may hold them together; room for the first."""
+    first, *others = (by_domain(bundles, level, attempt) for bundles in bundle_sets)
+    counts = [bundles.count for bundles in bundle_sets]
+    return {
+        value: room
+        for value, room in first.items()
+        if room >= counts[0] and all(s.get(value, 0) >= count for s, count in zip(others, counts[1:], strict=True))
+    }
+
+
+def _cheapest_first(group: PlacementGroup, depth: int, able: BundleCounts, attempt: Attempt) -> Iterator[str]:
+    """Domains as `_tightest_first` has them, but of several that are likely first the one where the pods cost least."""
+    members, values = attempt.places.domains(group.levels[depth]), attempt.places.values(group.levels[depth])
+    pods = sum(bundles.count * len(bundles.pods) for bundles in group.bundle_sets)
+    # A domain that costs little has one of the best nodes as a rule, and to ask every domain would cost a gang of eight
+    # on ten thousand nodes more than all else.
+    of_best = (values.get(name, "") for name in attempt.best(group.bundle_sets[0], BEST_NODES))
+    likely = chain(islice(_tightest_first(group, depth, able, attempt), 1), (v for v in of_best if v in able))
+    compared, looks = list[str](), 0
+    # Counted and never timed, so that a replay compares the same domains.
+    for value in islice(dict.fromkeys(likely), COMPARED_MAX):
+        looks += pods + len(members[value])
+        if looks <= LOOKS_COMPARED:
+            compared.append(value)
+    if len(compared) > 1:
+        costs = {value: _cost(group, members[value], depth, attempt) for value in compared}
+        holding = [(cost, able[value], value) for value, cost in costs.items() if cost is not None]
+        yield from (value for *_, value in sorted(holding))
+    else:
+        # One domain alone is compared with nothing: it keeps its turn among the tightest.
+        compared.clear()
+    yield from (value for value in _tightest_first(group, depth, able, attempt) if value not in compared)
+
+
+def _cost(group: PlacementGroup, names: Sequence[str], depth: int, attempt: Attempt) -> int | None:
+    """Cost of all pods on these nodes; None if they have no place there. Nothing is placed."""
+    before, attempt.cost = attempt.mark(), 0
+    failed = _settle(group.bundle_sets, names, group.levels[:depth], attempt)
+    # Tried on the attempt itself and taken back: a copy of the nodes would cost more than the pods do.
+    cost, attempt.cost = attempt.cost, None
+    attempt.back_to(before)
+    return None if failed else cost
+
+
+def _tightest_first(group: PlacementGroup, depth: int, able: BundleCounts, attempt: Attempt) -> Iterator[str]:
     """
-    The nodes of each domain with room for every set on its own: the only ones that may hold them together.
+    The domains of `able`, tightest first.
 
     Beyond `TRIES_MAX` only the roomiest is tried, since it is the likeliest.
     """
-    sums = [by_domain(bundles, level, attempt) for bundles in bundle_sets]
-    able = [
-        v for v in sums[0] if all(s.get(v, 0) >= bundles.count for s, bundles in zip(sums, bundle_sets, strict=True))
-    ]
-    if not able:
-        return
-    members = attempt.places.domains(level)
+    bundle_sets, members = group.bundle_sets, attempt.places.domains(group.levels[depth])
     # Tightest first by room for the first set: numbers of different kinds of pods do not add up.
-    able.sort(key=lambda value: (sums[0][value], value))
+    in_order = sorted(able, key=lambda value: (able[value], value))
     # The roomiest stays the last try, so that a gang that fits anywhere with ease is not refused for the bound's sake.
-    able = able[: TRIES_MAX - 1] + able[TRIES_MAX - 1 :][-1:]
-    for _, equal in groupby(able, key=lambda value: sums[0][value]):
+    in_order = in_order[: TRIES_MAX - 1] + in_order[TRIES_MAX - 1 :][-1:]
+    for _, equal in groupby(in_order, key=able.__getitem__):
         tied = list(equal)
         # The dearer rank is reckoned only for domains that are equal by the cheap one.
         if len(tied) > 1:
             tied.sort(key=lambda value: (*_rank(bundle_sets, members[value], attempt), value))
-        yield from (members[value] for value in tied if _enough(bundle_sets, members[value], attempt))
+        yield from (value for value in tied if _enough(bundle_sets, members[value], attempt))
 
 
 def _rank(bundle_sets: tuple[BundleSet, ...], names: Sequence[str], attempt: Attempt) -> tuple[int, int]:
@@ -170,7 +313,8 @@ def _gather(
 
 def _spread(bundles: BundleSet, names: Sequence[str] | None, there: BundleCounts, attempt: Attempt) -> bool:
     """Place the bundles evenly, those of one value after those of another in the order of the values."""
-    shares = even_shares(bundles.count, count_spread_bundles(bundles, names, there, attempt))
+    room = count_spread_bundles(bundles, names, there, attempt)
+    shares = even_shares(bundles.count, room, bundles.role.max_skew)
     if shares is None:
         return False
     members, first = attempt.places.split(there, bundles.role.spread), bundles.first

@@ -10,9 +10,13 @@ from tessera.domain.devices.resources import Amount, RoleNeed
 from tessera.domain.entities import Run
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
+from tessera.domain.work.gang import Gang
 from tessera.engine.placement.faults import pod_faults
+from tessera.engine.placement.fits import closed
+from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.placement.gpu_models import on_model
 from tessera.engine.placement.relations import shared_devices
+from tessera_schemas.reasons import Reason
 from tessera_schemas.work.placement import Placement
 
 
@@ -70,6 +74,21 @@ def one_more(state: State, run: Run, role: RoleNeed) -> RoleNeed:
     """A role of one pod more of the run, on the GPU model that its pods are on."""
     one, model = replace(role, replicas=1), model_of(state, run, role)
     return one if model is None else on_model(one, model)
+
+
+def place_one_more(one: Gang, capacity: FreeCapacity, run: Sequence[Placement]) -> tuple[Placement, ...] | Reason:
+    """Place one pod more of a run that is on these places; taken of the capacity."""
+    if not one.apart:
+        return capacity.place(one)
+    # The run's own devices are closed to it alone: what is left of them stays free for shares of others.
+    nodes = dict(capacity.nodes)
+    for place in run:
+        if place.node in nodes:
+            nodes[place.node] = closed(nodes[place.node], place.devices)
+    found = place_gang(one, nodes, capacity.places)
+    if not isinstance(found, Reason):
+        capacity.take(one, found)
+    return found
 
 
 def model_of(state: State, run: Run, role: RoleNeed) -> str | None:

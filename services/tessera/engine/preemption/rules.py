@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.entities import Earmark, Job, Run
+from tessera.domain.folding.services import describe_minimum
 from tessera.domain.folding.spending import WHEN_SPENT, spent_budgets
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
@@ -21,6 +22,7 @@ from tessera_schemas.facts import PlanCause
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import LENT_KEPT_FROM, UNNEEDED_STOPS_FROM
 from tessera_schemas.work.budgets import Budget
+from tessera_schemas.work.run_ends import DRAINS
 
 EVICTED_AS: dict[PlanCause, Code] = {
     "preemption": Code.PREEMPTED,
@@ -71,11 +73,13 @@ def may_evict(
 
 def protected(state: State, victim: Job, run: Run, lent: bool = False) -> Reason | None:
     """
-    Why nobody may evict the run now: not preemptible, too young, evicted too often, or kept by a budget just now.
+    Why nobody may evict the run now: kept by a minimum or a budget, not preemptible, too young, or evicted too often.
 
     `lent`: it holds quota that goes back to its owner. A budget that is spent since it started does not keep that.
     """
     policy, age_seconds = state.tree.policy, (state.ts - run.started_ts) // 1000
+    if victim.in_minimum:
+        return Reason(code=Code.KEPT_BY_MINIMUM, detail=f"{run.run_id} of {describe_minimum(state, victim)}")
     # Without this pause a run behind a spent disruption budget would be in every next plan, which is undone each time:
     # the preemptor would never look at other victims.
     # A loan's time counts from the first reclaim that a budget undid: who undid another plan is asked for the loan all
@@ -196,7 +200,9 @@ def _others_hold_the_loan(state: State, owner: Job, run: Run, book: QuotaBook) -
     needed, given = min(lent, owner.amount.gpu_milli), 0
     for other in state.runs.values():
         job = state.jobs.get(other.job_id)
-        if other is run or other.queue != run.queue or other.stopping or job is None or not job.preemptible:
+        if other is run or other.queue != run.queue or other.stopping or job is None:
+            continue
+        if not job.preemptible or job.in_minimum:
             continue
         if priority(job) <= priority(own) and 0 < other.amount.gpu_milli <= lent:
             given += other.amount.gpu_milli
@@ -273,7 +279,7 @@ def is_unneeded(state: State, run: Run) -> bool:
     if run.revoked is None or run.then != "requeue" or state.format < UNNEEDED_STOPS_FROM:
         return False
     nodes = state.nodes.found({placement.node for placement in run.places})
-    drained = run.revoked.code is Code.NODE_DRAINED and all(
+    drained = run.revoked.code in DRAINS and all(
         node.ready and not node.gone and state.drains.get(node.name) is None for node in nodes
     )
     # Room kept for its own job is where it was to move: that ends with the move.

@@ -8,12 +8,14 @@ the gateway tells them of a dry run. Admission cannot, nor count what a tenant h
 from collections.abc import Mapping, Sequence
 
 from tessera.domain.devices.levels import unknown_levels
+from tessera.domain.devices.neighbours import own_pods_meant
 from tessera.domain.devices.resources import NOTHING, Amount
 from tessera.domain.entities import EndedJob, Job, Use
 from tessera.domain.state import State
 from tessera.domain.work.dependencies import array_of_task, unqueued_task
 from tessera.engine.queueing.readiness import spent_reason
 from tessera_schemas.facts import JobAdmitted
+from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.arrays import FAMILY, Dependency, has_task, index_of
 
@@ -34,10 +36,17 @@ def entry_faults(state: State, fact: JobAdmitted, new_arrays: Mapping[str, str] 
     spec, kinds = fact.spec, ("refuse",)
     spent = spent_reason(state, spec.queue, fact.tenant, spec.project, kinds) if spec.gpu_milli() else None
     found = [each for each in (over, spent) if each is not None]
-    against = [*found, *unknown_levels(fact.spec.roles, state.tree.levels)]
+    against = [*found, *unknown_levels(fact.spec, state.tree.levels), *_own_pods_meant(fact.spec.roles)]
     tasks = None if fact.spec.array is None else fact.spec.array.tasks
     against += dependency_faults(state, fact.tenant, tasks, fact.spec.after, new_arrays)
+    against += _attachment_faults(state, fact)
     return against + _collisions(state, fact, new_arrays)
+
+
+def _own_pods_meant(roles: Sequence[Role]) -> list[Reason]:
+    detail = "means pods of its own job; say anti_affinity, spread or topology of these"
+    fields = own_pods_meant([(role.neighbours, role.most) for role in roles])
+    return [Reason(code=Code.NOT_SUPPORTED_YET, field=field, detail=detail) for field in fields]
 
 
 def dependency_faults(
@@ -48,6 +57,26 @@ def dependency_faults(
     # close a circle.
     found = (_dependency_fault(state, tenant, tasks, index, each, new_arrays) for index, each in enumerate(after))
     return [fault for fault in found if fault is not None]
+
+
+def _attachment_faults(state: State, fact: JobAdmitted) -> list[Reason]:
+    """Reasons against what a job is attached to: a live job of the tenant that has a run, or will have one."""
+    attached = fact.spec.attach_to
+    if attached is None:
+        return []
+    target, ended = state.jobs.get(attached.job), state.ended.get(attached.job)
+    # As for dependencies: another tenant's job is as good as none.
+    if target is None or target.tenant != fact.tenant:
+        if ended is not None and ended.tenant == fact.tenant:
+            return [Reason(code=Code.ALREADY_ENDED, field="attach_to.job", detail=f"{ended.name}: {ended.phase}")]
+        return [Reason(code=Code.NO_SUCH_JOB, field="attach_to.job", detail=attached.job)]
+    if target.array is not None:
+        detail = "an array has no run of its own; name one of its tasks"
+        return [Reason(code=Code.INVALID_FIELD, field="attach_to.job", detail=detail)]
+    if attached.near == "required" and not state.tree.levels:
+        detail = "the configuration has no topology levels, so that nothing is near; leave out `near`"
+        return [Reason(code=Code.NO_SUCH_TOPOLOGY_LEVEL, field="attach_to.near", detail=detail)]
+    return []
 
 
 def key_conflict(key: str) -> Reason:
@@ -65,10 +94,44 @@ def _over_limit(state: State, fact: JobAdmitted) -> Reason | None:
     """An array asks for nothing itself; that each of its tasks could be had at all is judged as for a job."""
     roles = fact.spec.roles
     cpu, memory = (sum(role.gang * getattr(role, name) for role in roles) for name in ("cpu_milli", "memory_bytes"))
-    wanted = Amount(cpu, memory, fact.spec.gpu_milli())
+    wanted, pods = Amount(cpu, memory, fact.spec.gpu_milli()), sum(role.most for role in roles)
     if fact.spec.array is None:
-        return over_limit(state, fact.tenant, wanted)
-    return over_limit(state, fact.tenant, NOTHING) or over_limit_alone(state, fact.tenant, wanted)
+        return over_limit(state, fact.tenant, wanted, pods) or _over_sessions(state, fact)
+    over = over_limit(state, fact.tenant, NOTHING, 0) or over_limit_alone(state, fact.tenant, wanted, pods)
+    return over or _over_services(state, fact)
+
+
+def _over_services(state: State, fact: JobAdmitted) -> Reason | None:
+    """Why the tenant may not have one more service."""
+    limit = state.tree.limits_of(fact.tenant).services
+    if limit is None or fact.spec.service is None:
+        return None
+    services = (state.tenant_use.get(fact.tenant) or Use(fact.tenant)).services
+    if services < limit:
+        return None
+    numbers = {"services": services, "limit": limit}
+    return Reason(code=Code.LIMIT_EXCEEDED, field="limits.services", numbers=numbers)
+
+
+def _over_sessions(state: State, fact: JobAdmitted) -> Reason | None:
+    """Why the user, or the tenant, may not have one more session."""
+    limits = state.tree.limits_of(fact.tenant)
+    if fact.spec.session is None:
+        return None
+    use = state.tenant_use.get(fact.tenant) or Use(fact.tenant)
+    if limits.sessions is not None and use.sessions_of(None) >= limits.sessions:
+        numbers = {"sessions": use.sessions_of(None), "limit": limits.sessions}
+        return Reason(code=Code.LIMIT_EXCEEDED, field="limits.sessions", numbers=numbers)
+    limit = limits.sessions_per_user
+    if limit is None:
+        return None
+    # Those that name no user share one number, so that leaving the name out is no way around the limit.
+    sessions = use.sessions_of(fact.spec.user)
+    if sessions < limit:
+        return None
+    whose = f"of {fact.spec.user}" if fact.spec.user else "of jobs that name no user"
+    numbers = {"sessions": sessions, "limit": limit}
+    return Reason(code=Code.LIMIT_EXCEEDED, field="limits.sessions_per_user", numbers=numbers, detail=whose)
 
 
 def _dependency_fault(
@@ -106,8 +169,13 @@ def _against_task(array: Job | EndedJob, job_id: str) -> str:
     return "" if unqueued_task(array, job_id) is not None else f"{named}: has ended, and how is forgotten"
 
 
-def over_limit(state: State, tenant_name: str, wanted: Amount) -> Reason | None:
-    """Why the tenant may not have one more job of this amount; None if it may."""
+def over_limit_of_task(state: State, array: Job) -> Reason | None:
+    """Why the array may not queue one more task; None if it may."""
+    return over_limit(state, array.tenant, array.gang.amount, sum(role.replicas + role.more for role in array.roles))
+
+
+def over_limit(state: State, tenant_name: str, wanted: Amount, pods: int) -> Reason | None:
+    """Why the tenant may not have one more job of this amount and so many pods; None if it may."""
     use = state.tenant_use.get(tenant_name) or Use(tenant_name)
     # Each job alone is bounded by the contract, but a sum of many is not: beyond 64 bits the state would have no
     # canonical form, and its hash none.
@@ -123,14 +191,21 @@ def over_limit(state: State, tenant_name: str, wanted: Amount) -> Reason | None:
     if limits.gpus is not None and wanted.gpu_milli and gpu_milli + wanted.gpu_milli > limits.gpus * 1000:
         numbers = {"gpu_milli": gpu_milli, "wanted_gpu_milli": wanted.gpu_milli, "limit_gpu_milli": limits.gpus * 1000}
         return Reason(code=Code.LIMIT_EXCEEDED, field="limits.gpus", numbers=numbers)
+    if limits.pods is not None and pods and use.pods + pods > limits.pods:
+        return _over_pods({"pods": use.pods, "wanted_pods": pods, "limit_pods": limits.pods})
     return None
 
 
-def over_limit_alone(state: State, tenant_name: str, wanted: Amount) -> Reason | None:
-    """Why the tenant could not have a job of this amount even without any other."""
-    tenant = state.tree.tenants.get(tenant_name)
-    limit = None if tenant is None else tenant.limits.gpus
-    if limit is None or wanted.gpu_milli <= limit * 1000:
-        return None
-    numbers = {"wanted_gpu_milli": wanted.gpu_milli, "limit_gpu_milli": limit * 1000}
-    return Reason(code=Code.LIMIT_EXCEEDED, field="limits.gpus", numbers=numbers)
+def over_limit_alone(state: State, tenant_name: str, wanted: Amount, pods: int) -> Reason | None:
+    """Why the tenant could not have a job of this amount and so many pods even without any other."""
+    limits = state.tree.limits_of(tenant_name)
+    if limits.gpus is not None and wanted.gpu_milli > limits.gpus * 1000:
+        numbers = {"wanted_gpu_milli": wanted.gpu_milli, "limit_gpu_milli": limits.gpus * 1000}
+        return Reason(code=Code.LIMIT_EXCEEDED, field="limits.gpus", numbers=numbers)
+    if limits.pods is not None and pods > limits.pods:
+        return _over_pods({"wanted_pods": pods, "limit_pods": limits.pods})
+    return None
+
+
+def _over_pods(numbers: dict[str, int]) -> Reason:
+    return Reason(code=Code.LIMIT_EXCEEDED, field="limits.pods", numbers=numbers)

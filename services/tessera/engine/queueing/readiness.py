@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Iterable
 
-from tessera.domain.entities import Job, Over, Run
+from tessera.domain.devices.amounts import Over
+from tessera.domain.entities import Job, Run
 from tessera.domain.folding.spending import KEPT_BY_BUDGETS, limit_of, spent_budgets, unit_of
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
@@ -119,12 +120,21 @@ def not_in_line(job: Job, ts: int) -> Reason | None:
     if job.after:
         named = "; ".join(each.text() for each in job.after[:4])
         return Reason(code=Code.DEPENDENCY_NOT_MET, numbers={"left": len(job.after)}, detail=named)
+    if job.detached and job.attached is not None:
+        return Reason(code=Code.TARGET_NOT_RUNNING, field="attach_to", detail=job.attached.job)
     # One field for two meanings: before the first attempt it is the begin that its user asked for, later a back-off.
     if job.not_before > ts and not job.attempt:
         return Reason(code=Code.BEGIN_TIME, numbers={"seconds_left": (job.not_before - ts + 999) // 1000})
     if job.array is None:
         return None
     array = job.array
+    if array.is_service:
+        if array.rollout is not None and array.rollout.stopped is not None:
+            return array.rollout.stopped
+        numbers = {"replicas": array.wanted, "running": array.running, "min_replicas": array.least}
+        numbers |= {"max_replicas": array.most} | ({} if array.rollout is None else {"revision": array.revision})
+        detail = "its replicas get this revision one after the other" if array.rollout_state else ""
+        return Reason(code=Code.SERVICE_REPLICAS, numbers=numbers, detail=detail)
     counts = {name: getattr(array, name) for name in ("waiting", "succeeded", "failed", "cancelled")}
     numbers = {"tasks": array.count, "not_queued": array.left, "running": array.running, **counts}
     return Reason(code=Code.ARRAY_TASKS, numbers=numbers)
@@ -159,7 +169,7 @@ def quota_reason(over: Over) -> Reason:
     detail = ""
     # Which rule kept it waiting is told by its words alone; the numbers of all three look alike.
     if over.firm:
-        keeps = f", or until its disruption budgets change: {over.budget}" if over.budget else ""
+        keeps = f", or until {over.until}" if over.until else ""
         detail = f"work that may not be evicted does not borrow: it waits for its own queue's quota{keeps}"
     elif over.used + over.wanted <= over.nominal:
         detail = "others borrow what is its own"

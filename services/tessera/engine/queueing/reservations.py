@@ -14,7 +14,7 @@ from itertools import groupby
 
 from tessera.domain.devices.networks import pools_drawn, reached
 from tessera.domain.devices.offers import Taken
-from tessera.domain.devices.resources import Node, RoleNeed
+from tessera.domain.devices.resources import Node, RoleNeed, least_devices
 from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QuotaBook
 from tessera.domain.runtimes import JobKind, kind_of
@@ -292,14 +292,13 @@ def _least(one: Node, other: Node) -> Node:
     """Capacity that is free on both."""
     # What is free both now and then: a job that runs across that moment needs the same devices on both sides of it, so
     # that GPUs and slices are compared one by one and only the rest as amounts.
-    there = dict(other.devices_free)
     both = replace(
         one,
         cpu_free=min(one.cpu_free, other.cpu_free),
         memory_free=min(one.memory_free, other.memory_free),
         pods_free=min(one.pods_free, other.pods_free),
         gpu_free=tuple(map(min, one.gpu_free, other.gpu_free)),
-        devices_free=tuple((name, min(free, there.get(name, 0))) for name, free in one.devices_free),
+        devices_free=least_devices(one.devices_free, other.devices_free),
         mig_taken=tuple(tuple(map(max, *slices)) for slices in zip(one.mig_taken, other.mig_taken, strict=True)),
         drawn=_at_either(one.drawn, other.drawn),
         drawn_elsewhere=_at_either(one.drawn_elsewhere, other.drawn_elsewhere),

@@ -6,14 +6,17 @@ The committer decides by it; the gateway tells it at once. While a job waits, al
 its time limit may be lowered: the pods of a run have a deadline, which Kubernetes lets nobody raise. Pure.
 """
 
+from collections.abc import Collection, Iterable
+
 from tessera.domain.entities import Job
-from tessera.domain.queue_settings import time_limit_fault
+from tessera.domain.quota.queue_settings import time_limit_fault
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.dependencies import own_dependencies
 from tessera.domain.work.dependency_cycles import waits_for_itself
 from tessera.domain.work.phases import Phase
 from tessera.engine.queueing.entry import dependency_faults
+from tessera_schemas.base import INT_MAX
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import UPDATES_FROM
 from tessera_schemas.work.spec_changes import SpecChanges
@@ -46,6 +49,62 @@ def waiting_tasks(state: State, job: Job) -> list[Job]:
     """Tasks of an array that have no run, in the order of their indexes; none of any other job."""
     tasks = state.jobs.found(sorted(state.relations.tasks.get(job.job_id, ())))
     return [task for task in tasks if task.phase is Phase.QUEUED]
+
+
+def scale_fault(job: Job, replicas: int) -> Reason | None:
+    """Why the job may not have so many replicas; None if it may."""
+    if job.array is not None and job.array.closed is not None:
+        return Reason(code=Code.ALREADY_ENDED, field="job_id", detail="the service is being cancelled")
+    return size_fault(*((job.array.least, job.array.most) if job.array is not None else (0, 0)), replicas)
+
+
+def size_fault(least: int, most: int, replicas: int) -> Reason | None:
+    """Why a service of `least` to `most` replicas may not have so many; `most` is 0 for what is none."""
+    # Only a service has a greatest number, which is at least one.
+    if not most:
+        return Reason(code=Code.INVALID_FIELD, field="job_id", detail="no service: its spec has no `service`")
+    if least <= replicas <= most:
+        return None
+    numbers = {"min_replicas": least, "max_replicas": most, "replicas": replicas}
+    return Reason(code=Code.INVALID_FIELD, field="replicas", detail="outside of what its spec says", numbers=numbers)
+
+
+def least_lost(replica: Job) -> tuple[bool, int, int]:
+    """Order in which a service's replicas are stopped: what waits, then the youngest; the minimum is the oldest."""
+    started = replica.started_ts
+    return replica.phase is not Phase.QUEUED, -started if started else -INT_MAX, -replica.task
+
+
+def replicas_beyond(replicas: Iterable[Job], wanted: int) -> tuple[Job, ...]:
+    """The replicas that make way where so many are wanted; those that are held count for none."""
+    at_work = sorted((replica for replica in replicas if not replica.held), key=least_lost)
+    return tuple(at_work[: max(0, len(at_work) - wanted)])
+
+
+def rollout_faults(job: Job, revision: int, undo: bool, programs: Collection[str] | None = None) -> list[Reason]:
+    """
+    All reasons why a service of this revision may not get another; `programs` are the roles that it is said for, None
+    where that is not known yet.
+    """
+    array = job.array
+    if array is None or not array.is_service:
+        return [Reason(code=Code.INVALID_FIELD, field="job_id", detail="no service: its spec has no `service`")]
+    if array.closed is not None:
+        return [Reason(code=Code.ALREADY_ENDED, field="job_id", detail="the service is being cancelled")]
+    # Two updates that were made from the same programs would each drop what the other changed.
+    if revision != array.revision:
+        numbers = {"revision": array.revision, "asked": revision}
+        return [
+            Reason(code=Code.INVALID_FIELD, field="revision", detail="another rollout came before", numbers=numbers)
+        ]
+    if undo:
+        detail = "the service has the programs of its submit, before which there were none"
+        return [] if array.rollout else [Reason(code=Code.INVALID_FIELD, field="undo", detail=detail)]
+    roles = [role.name for role in job.roles]
+    # All roles are said, so that a spec that was written before a role came drops none in silence.
+    odd = sorted({*programs} ^ {*roles}) if programs is not None else []
+    detail = f"there are {', '.join(roles)}; say what each of them is to run"
+    return [Reason(code=Code.INVALID_FIELD, field=f"programs.{name}", detail=detail) for name in odd]
 
 
 def update_faults(state: State, job: Job, changes: SpecChanges, by_tenant: bool) -> list[Reason]:

@@ -118,6 +118,7 @@ class PriceAware:
 
     by_name = False
     words = 1
+    whole_gpu = 1_000_000
 
     def __init__(self, mix: Mix) -> None:
         prices = mix.prices or worth_in_full(mix.known)

@@ -59,6 +59,7 @@ class Random(TightDevice):
     """
 
     by_name = True
+    whole_gpu = 2**32
 
     def score(self, need: Need, node: Node) -> int:
         """Score drawn by a hash of the node's name and free room, from 0 to 2**32 - 1."""

@@ -35,7 +35,7 @@ async def read_body(request: web.Request, model: type[M]) -> M:
     raw = strict_json(data or b"{}")
     if not isinstance(raw, dict):
         raise refused(Code.NOT_JSON, detail="the body must be a JSON object")
-    return _as(model, raw)
+    return read_as(model, raw)
 
 
 def read_query(request: web.Request, model: type[M]) -> M:
@@ -47,7 +47,7 @@ def read_query(request: web.Request, model: type[M]) -> M:
         if len(values) > 1 and not several:
             raise refused(Code.DUPLICATE_KEY, _plain(name))
         raw[name] = values if several else values[0]
-    return _as(model, raw)
+    return read_as(model, raw)
 
 
 def strict_json(data: bytes) -> Any:
@@ -73,7 +73,8 @@ def written(value: Any) -> bytes:
         raise refused(Code.NOT_JSON, detail="half of a surrogate pair") from None
 
 
-def _as(model: type[M], raw: dict[str, Any]) -> M:
+def read_as(model: type[M], raw: dict[str, Any]) -> M:
+    """The model of a mapping that was sent. Raises Refusal with all that is wrong with it."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:

@@ -6,7 +6,7 @@ refuses by raising; here this becomes a typed body, and a fault of ours a logged
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlsplit
 
 import structlog
@@ -16,7 +16,7 @@ from aiohttp.typedefs import Middleware
 from tessera.gateway.entrance.addresses import Addresses
 from tessera.gateway.entrance.loop_shares import SHARE, LoopShare
 from tessera.gateway.entrance.problems import Refusal, refused
-from tessera.gateway.entrance.tokens import Caller, TokenFile
+from tessera.gateway.entrance.tokens import Caller, Only, TokenFile
 from tessera.gateway.measures import Measures
 from tessera.gateway.page import PAGE
 from tessera.gateway.settings import GatewaySettings
@@ -29,6 +29,8 @@ from tessera.kernel.service.trace import TRACEPARENT, bind, take_trace
 from tessera_schemas.reasons import CODES, Code
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
+ROUTES: Mapping[Only, frozenset[str]] = {"places": frozenset({"tell_places"})}
+"""Names of the routes that narrowed tokens may ask."""
 STRANGERS = "strangers"
 STRANGERS_PER_SECOND = 20
 # Requests without a valid token, of everybody together, that are answered and logged one by one.
@@ -136,6 +138,8 @@ class Guard:
         name = f"token {caller.token_id}" if caller.tenant is None else caller.tenant
         share = self._shares.setdefault(name, LoopShare(self._settings, self._clock))
         share.check()
+        if caller.only is not None and request.match_info.route.name not in ROUTES[caller.only]:
+            raise refused(Code.FORBIDDEN, "Authorization", f"this token is for {caller.only} only")
         request[CALLER], request[SHARE] = caller, share
         return share
 

@@ -32,13 +32,21 @@ _NOBODY = "0" * 64  # compared with when there is no such id, so that both cases
 
 log = structlog.get_logger()
 
+Only = Literal["places"]
+"""What a narrowed token is for: `places`, to say which nodes have data sets of its tenant, for programs on nodes."""
+
 
 class TokenEntry(Strict):
-    """Identity of a token; an operator's has no tenant and sees all. `user`: who submits with it; "" is as jobs say."""
+    """
+    Identity of a token; an operator's has no tenant and sees all. `user`: who submits with it; "" is as jobs say.
+
+    `only`: all that may be done with it; None is everything.
+    """
 
     kind: Literal["tenant", "operator"]
     tenant: Name | None = None
     user: LabelValue = ""
+    only: Only | None = None
     sha256: Digest
 
 
@@ -50,13 +58,14 @@ class Caller:
     """
     Caller of a request; `tenant` is None for an operator. `ends_s`: of a short token, when it ends; else 0.
 
-    `user` is the one to whom the token is bound, "" for none.
+    `user` is the one to whom the token is bound, "" for none; `only` is all that it may do, None for everything.
     """
 
     token_id: str
     tenant: str | None
     ends_s: int = 0
     user: str = ""
+    only: Only | None = None
 
     def may_see(self, tenant: str) -> bool:
         """Tells whether the caller may see the tenant's jobs: the tenant itself, or an operator."""
@@ -122,14 +131,15 @@ class TokenFile:
         known = hmac.compare_digest(digest(secret), entry.sha256 if entry is not None else _NOBODY)
         if entry is None or not known or not token.startswith("tessera_"):
             return None
-        return Caller(token_id, entry.tenant, user=entry.user)
+        return Caller(token_id, entry.tenant, user=entry.user, only=entry.only)
 
     def holds(self, caller: Caller) -> bool:
         """Whether the caller's token is still in force."""
         if caller.ends_s:
             return self._short is not None and self._short.holds(caller)
         entry = self._entries.get(caller.token_id)
-        return entry is not None and (entry.tenant, entry.user) == (caller.tenant, caller.user)
+        same = (caller.tenant, caller.user, caller.only)
+        return entry is not None and (entry.tenant, entry.user, entry.only) == same
 
 
 def digest(secret: str) -> str:
@@ -148,15 +158,17 @@ def read_entries(path: Path) -> dict[str, TokenEntry]:
         raise StartupError(f"tokens: {path} has a tenant's token without a tenant, or an operator's with one")
     if any(entry.user and entry.tenant is None for entry in entries.values()):
         raise StartupError(f"tokens: {path} has an operator's token with a user; operators submit nothing")
+    if any(entry.only and (entry.user or entry.tenant is None) for entry in entries.values()):
+        raise StartupError(f"tokens: {path} has an operator's or a user's token that is for one thing only")
     return entries
 
 
-def add_token(path: Path, tenant: str | None, user: str = "") -> str:
-    """Put a new token into the file and return it, the only time that it is seen; None makes an operator's."""
+def add_token(path: Path, tenant: str | None, user: str = "", only: Only | None = None) -> str:
+    """Put a new token into the file and return it, the only time that it is seen; no tenant makes an operator's."""
     entries = read_entries(path) if path.exists() else {}
     token_id, secret = ids.password()[:ID_CHARACTERS], ids.password()
     kind: Literal["tenant", "operator"] = "operator" if tenant is None else "tenant"
-    entry = TokenEntry(kind=kind, tenant=tenant, user=user, sha256=digest(secret))
+    entry = TokenEntry(kind=kind, tenant=tenant, user=user, only=only, sha256=digest(secret))
     _write(path, {**entries, token_id: entry})
     return f"tessera_{token_id}_{secret}"
 

@@ -6,12 +6,15 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import structlog
+from aiohttp import web
+from pydantic import ValidationError
 
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.state import State
 from tessera.engine.queueing.entry import entry_faults, key_conflict
 from tessera.gateway.entrance.bodies import written
 from tessera.gateway.entrance.problems import all_of, refused
+from tessera.gateway.operations import models
 from tessera.gateway.settings import GatewaySettings
 from tessera.kernel.errors import Full, Poison, Transient, UnknownOutcome
 from tessera.kernel.ledger.shard import Entry
@@ -24,8 +27,10 @@ from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import JobQueued, JobTurnedAway
 from tessera_schemas.reasons import Code, Reason, is_temporary
+from tessera_schemas.shard.records import ResizeBegun, ResizeRequested, RolesRequested, RolesShifted
 
 log = structlog.get_logger()
+KEY_HEADER = "Idempotency-Key"
 
 
 class Commands:
@@ -74,7 +79,7 @@ class Commands:
 
 
 class Arrivals:
-    """Tells a submit what the ledger made of it: () when the job is in it, or the reasons why not."""
+    """Outcomes in the ledger of submits, shifts and resizes: () for what was taken in, else the reasons."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -82,58 +87,71 @@ class Arrivals:
         self.expected = asyncio.Event()  # set while there are any
 
     async def on_ledger(self, entries: list[Entry]) -> None:
-        """Settles each expected job that new entries put in line or turn away for good."""
+        """Settles each expected job, shift or resize that new entries take in or turn away for good."""
         if not self._expected:
             return
         for entry in entries:
             for record in entry.message.records:
                 if isinstance(record, JobQueued):
                     self._arrived(record.job_id, ())
+                elif isinstance(record, RolesShifted | ResizeBegun):
+                    self._arrived(shift_of(record.run_id.rpartition("-")[0], record.request), ())
                 elif isinstance(record, JobTurnedAway):
                     fact = entry.message.facts[record.fact].fact
                     if isinstance(fact, JobAdmitted):
                         self._arrived(fact.job_id, record.reasons)
+                    elif isinstance(fact, RolesRequested | ResizeRequested):
+                        self._arrived(shift_of(fact.job_id, fact.key), record.reasons)
                     elif isinstance(fact, JobRefused) and not is_temporary(fact.reasons):
                         self._arrived(fact.job_id, record.reasons or fact.reasons)
 
     @asynccontextmanager
-    async def expecting(self, job_id: str) -> AsyncIterator["FirstRecord"]:
+    async def expecting(self, key: str) -> AsyncIterator["FirstRecord"]:
         """From before the command is sent, so that nothing is missed."""
         arrival = FirstRecord(self._clock)
-        self._expected.setdefault(job_id, []).append(arrival)
+        self._expected.setdefault(key, []).append(arrival)
         self.expected.set()
         try:
             yield arrival
         finally:
-            left = [other for other in self._expected[job_id] if other is not arrival]
+            left = [other for other in self._expected[key] if other is not arrival]
             if left:
-                self._expected[job_id] = left
+                self._expected[key] = left
             else:
-                del self._expected[job_id]
+                del self._expected[key]
             if not self._expected:
                 self.expected.clear()
 
-    def _arrived(self, job_id: str, reasons: tuple[Reason, ...]) -> None:
-        for arrival in self._expected.get(job_id, ()):
+    def _arrived(self, key: str, reasons: tuple[Reason, ...]) -> None:
+        for arrival in self._expected.get(key, ()):
             arrival.settle(reasons)
 
 
 class FirstRecord:
-    """The first thing that the ledger says of an expected job."""
+    """The first thing that the ledger says of an expected job or shift."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self._came = clock, asyncio.Event()
+        self._clock, self._came, self._since = clock, asyncio.Event(), clock.monotonic()
         self._reasons: tuple[Reason, ...] = ()
 
     def settle(self, reasons: tuple[Reason, ...]) -> None:
-        """Notes the outcome, () for a job that is in the ledger; only the first outcome counts."""
+        """Notes the outcome, () for what is in the ledger; only the first outcome counts."""
         if not self._came.is_set():
             self._reasons = reasons
             self._came.set()
 
     async def within(self, seconds: float) -> tuple[Reason, ...] | None:
-        """Admission's reasons, empty for yes; None when there was no answer in time."""
-        return self._reasons if await wait_for(self._came, self._clock, seconds) else None
+        """
+        The ledger's reasons, empty for yes; None when there was no answer within so many seconds from when it was
+        expected.
+        """
+        left = max(0.0, seconds - (self._clock.monotonic() - self._since))
+        return self._reasons if await wait_for(self._came, self._clock, left) else None
+
+
+def shift_of(job_id: str, key: str) -> str:
+    """What a request to shift roles or to resize pods is expected by; no job id has such a letter."""
+    return f"{job_id}/{key}"
 
 
 def find_ledger_faults(
@@ -163,3 +181,16 @@ def spec_of(command: Mapping[str, Any]) -> JobSpec | None:
 def digest_of(command: Mapping[str, Any]) -> str:
     """Hash of what an accepted submit asked for, as the ledger has it."""
     return cast(SubmitJob | SubmitTemplate, TENANT_COMMAND.validate_json(written(command))).digest()
+
+
+def read_key(request: web.Request, in_body: str | None) -> str | None:
+    """Key in a request's header or body, None for none; raises Refusal when they differ, or the header's is none."""
+    given = request.headers.get(KEY_HEADER)
+    if given is None:
+        return in_body
+    if in_body is not None and in_body != given:
+        raise refused(Code.INVALID_FIELD, KEY_HEADER, "differs from the key in the body; send one of them")
+    try:
+        return models.SubmitEnvelope(key=given).key
+    except ValidationError:
+        raise refused(Code.INVALID_FIELD, KEY_HEADER, "1 to 200 printable characters without blanks") from None

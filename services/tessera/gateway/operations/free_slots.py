@@ -45,7 +45,7 @@ class SlotHandlers:
         """Pods of a role that could start in the pools that the caller sees, with its tenant's standing tolerations."""
         body, caller = await read_body(request, slot_models.PodSlotsBody), request[CALLER]
         tolerated = self._state.tree.tolerated_by(caller.tenant) if caller.tenant else ()
-        (role,) = weigh_claims(self._state, bearing((role_need(body.role),), tolerated))
+        (role,) = weigh_claims(self._state, bearing((role_need(body.role, tenant=caller.tenant or ""),), tolerated))
         sizes = [(pool, self._kept.of(self._slots_for, pool, role)) for pool in sorted(self._pools_of(caller))]
         items = tuple(slot_models.PodSlots(pool=pool, slots=size.slots, largest=size.largest) for pool, size in sizes)
         return json_response(slot_models.PodSlotList(as_of=self._state.n, items=items))

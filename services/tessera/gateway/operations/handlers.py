@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from tessera.domain.entities import EndedJob, Job, RefusedWork
-from tessera.domain.queue_settings import granted_classes, time_limit_fault
+from tessera.domain.quota.queue_settings import granted_classes, time_limit_fault
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine.explain.changed_spec import changed_spec, differences
@@ -24,11 +24,21 @@ from tessera.gateway.entrance.problems import REFUSED, Refusal, all_of, json_res
 from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations import models, queries
 from tessera.gateway.operations.accounting import AccountHandlers
-from tessera.gateway.operations.commanding import Arrivals, Commands, digest_of, find_ledger_faults, spec_of
+from tessera.gateway.operations.commanding import (
+    KEY_HEADER,
+    Arrivals,
+    Commands,
+    digest_of,
+    find_ledger_faults,
+    read_key,
+    spec_of,
+)
 from tessera.gateway.operations.free_slots import SlotHandlers
+from tessera.gateway.operations.listing import ListHandlers
 from tessera.gateway.operations.paging import JobPages
+from tessera.gateway.operations.resizing import SizeHandlers
 from tessera.gateway.reading.account import AccountReader
-from tessera.gateway.reading.budgets import budget_notes, budget_standings
+from tessera.gateway.reading.budgets import budget_notes
 from tessera.gateway.reading.consequences import told_consequences
 from tessera.gateway.reading.explaining import KeptAnswers, explained, known_starts, list_positions
 from tessera.gateway.reading.groups import groups_of, idle_groups
@@ -58,7 +68,6 @@ from tessera_schemas.text.reading import besides
 from tessera_schemas.views import LineStart
 from tessera_schemas.work.short_form import ShortFormError
 
-KEY_HEADER = "Idempotency-Key"
 JOB_ID = re.compile(r"[a-z2-7]{20}")
 CANCELS_AT_ONCE = 64
 KNOWN_SECONDS, KNOWN_POLL_SECONDS = 0.5, 0.02
@@ -66,7 +75,6 @@ WAIT_POLL_SECONDS = 0.2
 STARTS_SECONDS = 1.0
 STARTS_REST = 19
 # So old expected starts may be, and so many times as long as the search for them took.
-
 
 log = structlog.get_logger()
 
@@ -98,6 +106,13 @@ class Handlers:
         self._lists = JobPages(state, views)
         free = SlotHandlers(state, clock, self._kept, self._pools_of, self._queues_of)
         self.slots, self.pod_slots, self.idle = free.slots, free.pod_slots, free.idle
+        lists = ListHandlers(state, clock, self._sees_pool, self._queues_of, commands)
+        self.services, self.datasets, self.budgets = lists.services, lists.datasets, lists.budgets
+        self.tell_places = lists.tell_places
+        sizes = SizeHandlers(state, arrivals, self._live, self._order, specs, settings.answer_seconds)
+        self.scale_service, self.shift_roles = sizes.scale_service, sizes.shift_roles
+        self.roll_service = sizes.roll_service
+        self.resize_pods = sizes.resize_pods
         self._starts: dict[str, tuple[float, dict[str, LineStart]]] = {}
 
     # -- jobs
@@ -115,13 +130,12 @@ class Handlers:
         if command.get("dry_run") is True:
             return await self._judged(caller.tenant, command, key)
         job = job_id(self._settings.shard, caller.tenant, key)
-        existed, began = self._remembered(job) is not None, self._clock.monotonic()
+        existed = self._remembered(job) is not None
         async with self._arrivals.expecting(job) as arrival:
             answer = await self._commands.send(caller.tenant, command)
             reasons = None
             if answer is not None and not existed:
-                left = self._settings.answer_seconds - (self._clock.monotonic() - began)
-                reasons = await arrival.within(max(0.0, left))
+                reasons = await arrival.within(self._settings.answer_seconds)
         if answer is None:
             return self._submitted(caller, job, key, "stored", 202)
         known = self._remembered(job)
@@ -142,7 +156,7 @@ class Handlers:
             body = await read_body(request, models.SubmitEnvelope)
         except Refusal as refusal:
             raise Refusal(*map(name_spec, refusal.reasons)) from refusal
-        key, missing = _key(request, body.key), list[Reason]()
+        key, missing = read_key(request, body.key), list[Reason]()
         if key is None:
             said = "an idempotency key is required, so that a retry finds the same job"
             missing.append(Reason(code=Code.MISSING_FIELD, field=KEY_HEADER, detail=said))
@@ -404,13 +418,6 @@ class Handlers:
         seen = [queue for queue in queues if caller.tenant is None or queue.name in names]
         return json_response(models.QueueList(as_of=n, items=tuple(seen)))
 
-    async def budgets(self, request: web.Request) -> web.Response:
-        """Answers with the budgets of the caller, and of the queues that take its jobs; to an operator with all."""
-        caller = request[CALLER]
-        queues = [queue.name for queue in self._queues_of(caller)]
-        items = budget_standings(self._state, self._clock.now_ms(), caller.tenant, queues)
-        return json_response(models.BudgetList(as_of=self._state.n, items=items))
-
     def _budget_notes(self, tenant: str, command: dict[str, Any]) -> tuple[str, ...]:
         spec = spec_of(command)
         ts = max(self._state.ts, self._clock.now_ms())
@@ -542,7 +549,7 @@ class Handlers:
         # A job that can be ordered about, and its tenant.
         # One that the ledger does not have yet is known by its key, from which its id is made: whoever names the key
         # may cancel what was stored but not taken in.
-        job, caller, key = request.match_info["job_id"], request[CALLER], _key(request, None)
+        job, caller, key = request.match_info["job_id"], request[CALLER], read_key(request, None)
         own = None if caller.tenant is None or key is None else job_id(self._settings.shard, caller.tenant, key)
         if job == own and caller.tenant is not None and self._known(job) is None:
             return job, caller.tenant
@@ -558,16 +565,3 @@ def _as_user(command: dict[str, Any], user: str) -> dict[str, Any]:
         way_out = f"the token is bound to user {user}; leave user out, or submit with a token of the one it names"
         raise refused(Code.FORBIDDEN, at, way_out)
     return command | ({"user": user} if said is command else {"spec": said | {"user": user}})
-
-
-def _key(request: web.Request, in_body: str | None) -> str | None:
-    # Raises Refusal when header and body differ, or the header's is none.
-    given = request.headers.get(KEY_HEADER)
-    if given is None:
-        return in_body
-    if in_body is not None and in_body != given:
-        raise refused(Code.INVALID_FIELD, KEY_HEADER, "differs from the key in the body; send one of them")
-    try:
-        return models.SubmitEnvelope(key=given).key
-    except ValidationError:
-        raise refused(Code.INVALID_FIELD, KEY_HEADER, "1 to 200 printable characters without blanks") from None

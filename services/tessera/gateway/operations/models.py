@@ -18,6 +18,7 @@ from tessera_schemas.commands import (
     MoveJob,
     ReportCheckpoint,
     RequeueJob,
+    ScaleService,
     SetPriority,
     SubmitJob,
     SubmitTemplate,
@@ -28,7 +29,7 @@ from tessera_schemas.job import CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.views import JobView, LineStart, NodeView, QueueView, ShareView
 from tessera_schemas.work.short_form import full_job
-from tessera_schemas.work.spec_changes import SpecChanges
+from tessera_schemas.work.spec_changes import PodSize, RoleSizes, RoleSteps, ShiftKey, SpecChanges
 from tessera_schemas.work.templates import Parameter
 
 Body = TypeVar("Body", bound=Strict)
@@ -36,8 +37,8 @@ Body = TypeVar("Body", bound=Strict)
 AsOf = Annotated[int, Field(description="Ledger number as of which the answer holds")]
 
 
-ADDRESS = ("kind", "v", "job_id", "tenant")
-# Fields of a command that no body has: the path says what is ordered of which job, and the token for whom.
+ADDRESS = ("kind", "v", "job_id", "tenant", "dataset")
+# Fields of a command that no body has: the path says what is ordered of which job or data set, the token for whom.
 
 
 def says(*commands: type[Strict], unjudged: bool = False) -> Callable[[type[Body]], type[Body]]:
@@ -114,14 +115,35 @@ class QueueBody(Strict):
     """The queue that a waiting job goes to; the job's tenant must be allowed there."""
 
 
+@says(ScaleService)
+class ScaleBody(Strict):
+    """The number of replicas that a service is to have, from its minimum to its maximum."""
+
+
 class UpdateBody(SpecChanges):
     """New values of fields of a job's spec; what is not said, or null, stays as it is."""
+
+
+class RolesBody(Strict):
+    """Pods that move between the elastic roles of a running job; the header `Idempotency-Key` may say the key."""
+
+    roles: RoleSteps
+    have: RoleSizes = Field(default_factory=dict)
+    key: ShiftKey | None = None
+
+
+class SizeBody(PodSize):
+    """CPU and memory of each pod of a role of a running job; the header `Idempotency-Key` may say the key."""
+
+    key: ShiftKey | None = None
 
 
 class ConsequencesBody(Strict):
     """An order that somebody means to give, in the form of the contract's commands; it is not carried out."""
 
-    command: Annotated[ApplyConfig | SetPriority | DrainNode | CancelJob | RequeueJob, Field(discriminator="kind")]
+    command: Annotated[
+        ApplyConfig | SetPriority | DrainNode | CancelJob | RequeueJob | ScaleService, Field(discriminator="kind")
+    ]
 
 
 class NoBody(Strict):
@@ -271,6 +293,37 @@ class BudgetStanding(Lenient):
 class BudgetList(Lenient):
     as_of: AsOf
     items: tuple[BudgetStanding, ...]
+
+
+class ServiceRow(Lenient):
+    """
+    A service with its replicas, each a job: one that was submitted, or users' own object with a guaranteed minimum.
+
+    Of users' objects only those replicas are known that are there: `replicas` is their number.
+    """
+
+    name: Annotated[str, Field(description="Kind and name: service/chat, Deployment/chat")]
+    tenant: str
+    queue: Annotated[str, Field(description="Queue of its replicas; of several the first by name")]
+    job_id: Annotated[str, Field(description="Job to scale; empty for users' own objects, which their owners scale")]
+    replicas: Annotated[int, Field(description="Replicas that it is to have")]
+    running: int
+    waiting: Annotated[int, Field(description="Replicas that wait for room")]
+    min_replicas: Annotated[int, Field(description="Replicas that no plan stops")]
+    guaranteed: Annotated[int, Field(description="Of those that run, how many no plan stops now")] = 0
+    max_replicas: Annotated[int, Field(description="Most replicas; 0: not known here")]
+    gpu_milli: Annotated[int, Field(description="GPU that its replicas hold, in thousandths")]
+    why: Annotated[str, Field(description="Reason of the first replica that waits; empty where none does")] = ""
+    revision: Annotated[int, Field(description="Revision of what its replicas run, from 1; 0: not known here")] = 0
+    renewed: Annotated[int, Field(description="Replicas of this revision that run")] = 0
+    rollout: Annotated[
+        Literal["", "rolling", "stopped"], Field(description="Rollout that goes on, or stopped; empty: none or done")
+    ] = ""
+
+
+class ServiceList(Lenient):
+    as_of: AsOf
+    items: tuple[ServiceRow, ...]
 
 
 class QueueList(Lenient):

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from tessera.gateway.operations import account_models, models, queries, slot_models
+from tessera.gateway.operations import account_models, dataset_models, models, queries, slot_models
 from tessera.gateway.operations.queries import NoQuery
+from tessera.gateway.operations.rollouts import RolloutBody
 from tessera_schemas.shard.status import ShardStatus
 
 PROBLEMS = (401, 403, 429)
@@ -101,6 +102,10 @@ ROUTES = (
         models.UpdateBody,
     ),
     _order("requeue", "requeue_job", "Stop a job's run, and put the job back in line", models.NoBody),
+    _order("scale", "scale_service", "Give a service another number of replicas", models.ScaleBody),
+    _order("rollout", "roll_service", "Give a service's replicas another program, step by step", RolloutBody),
+    _order("resources", "resize_pods", "Give the pods of a running job other CPU and memory in place", models.SizeBody),
+    _order("roles", "shift_roles", "Move pods of a running job between its elastic roles", models.RolesBody),
     _read(
         f"{JOB}/priority",
         "job_classes",
@@ -140,6 +145,19 @@ ROUTES = (
     _read("/v1/nodes", "nodes", "List nodes with what is free on them", models.NodeList),
     _read("/v1/queues", "queues", "List queues with what they hold", models.QueueList),
     _read("/v1/budgets", "budgets", "List monthly budgets with what is spent of each", models.BudgetList, (422,)),
+    _read("/v1/services", "services", "List services with their replicas", models.ServiceList, (422,)),
+    _read(
+        "/v1/datasets", "datasets", "List data sets with the nodes that have them", dataset_models.DatasetList, (422,)
+    ),
+    Route(
+        "PUT",
+        "/v1/datasets/{dataset}/places",
+        "tell_places",
+        "Say which nodes have a data set of the token's tenant, and which have it no more",
+        {200: dataset_models.NotedPlaces, 202: dataset_models.NotedPlaces},
+        (400, 413, 422, 503),
+        body=dataset_models.PlacesBody,
+    ),
     _read("/v1/slots", "slots", "List how many pods of each size could start now", slot_models.SlotList, (422,)),
     Route(
         "POST",

@@ -1,4 +1,4 @@
-// What may be done to a job: hold, release, cancel, another class, and the same job once more, as it was or with a change.
+// What may be done to a job: hold, release, cancel, another class, other replicas of a service, and the same job once more, as it was or with a change.
 
 import { Refused, ask, newKey, send } from "./api.js";
 import { el, jobLink, row, table } from "./dom.js";
@@ -22,7 +22,8 @@ export function actions(job, again, tenant) {
     }
   };
   const hold = job.phase !== "queued" ? null : job.held ? button("release", "Release", () => order("release")) : button("hold", "Hold", () => order("hold"));
-  return [el("div", { class: "bar" }, hold, button("priority", "Priority…", () => once(() => prioritize(job, again))), button("cancel", "Cancel…", () => once(() => cancel(job, again)))), alert];
+  const scales = job.array?.max_replicas ? button("scale", "Scale…", () => once(() => scale(job, again))) : null;
+  return [el("div", { class: "bar" }, hold, scales, button("priority", "Priority…", () => once(() => prioritize(job, again))), button("cancel", "Cancel…", () => once(() => cancel(job, again)))), alert];
 }
 
 let asking = null; // what a dialog says is on its way: who presses again until it is answered has asked once
@@ -60,6 +61,33 @@ async function foretold(order) {
   return said.map((sentence) => el("p", {}, sentence.trim()));
 }
 
+// A place where it is said what comes of each choice, but of the one that is so already.
+function foretelling(choice, is, orderOf) {
+  const then = el("div", { role: "status" });
+  let asked = 0;
+  choice.oninput = async () => {
+    const [mine, go] = [++asked, document.getElementById("go")];
+    go.disabled = true; // nobody agrees to what is not said yet
+    const said = !choice.checkValidity() ? [el("p", { class: "bad" }, choice.validationMessage)] : choice.value === is ? [] : await foretold(orderOf(choice.value));
+    if (mine !== asked) return;
+    then.replaceChildren(...said);
+    go.disabled = !choice.checkValidity();
+  };
+  return then;
+}
+
+async function scale(job, again) {
+  const { replicas, min_replicas: least, max_replicas: most } = job.array;
+  const choice = el("input", { id: "replicas", type: "number", required: true, min: String(least), max: String(most), step: "1", value: String(replicas) });
+  const then = foretelling(choice, String(replicas), (number) => ({ kind: "scale_service", job_id: job.job_id, replicas: Number(number) }));
+  const content = [el("p", {}, `It is to have ${replicas} replica${replicas === 1 ? "" : "s"}, and may have ${least} to ${most}.`), el("div", { class: "bar" }, el("label", { for: "replicas" }, "Replicas"), choice), then];
+  askIn(`Replicas of ${job.name}`, "scale", content, "Scale the service", async (box) => {
+    await send(`v1/jobs/${job.job_id}/scale`, { replicas: Number(choice.value) });
+    box.close();
+    again();
+  });
+}
+
 async function cancel(job, again) {
   const text = [el("p", {}, `Cancel ${job.name}? What it has not saved is lost.`), ...await foretold({ kind: "cancel_job", job_id: job.job_id })];
   askIn(`Cancel ${job.name}`, "cancel", text, "Cancel the job", async (box) => {
@@ -74,16 +102,7 @@ async function prioritize(job, again) {
   if (known instanceof Error) return refusal(`Priority of ${job.name}`, "priority", known);
   const choice = el("select", { id: "class" }, known.classes.map((one) =>
     el("option", { value: one.name, selected: one.name === known.priority_class }, `${one.name} (${one.value})`)));
-  const then = el("div", { role: "status" });
-  let asked = 0;
-  choice.onchange = async () => {
-    const [mine, go] = [++asked, document.getElementById("go")];
-    go.disabled = true; // nobody agrees to what is not said yet
-    const said = choice.value === known.priority_class ? [] : await foretold({ kind: "set_priority", job_id: job.job_id, priority_class: choice.value });
-    if (mine !== asked) return;
-    then.replaceChildren(...said);
-    go.disabled = false;
-  };
+  const then = foretelling(choice, known.priority_class, (name) => ({ kind: "set_priority", job_id: job.job_id, priority_class: name }));
   const content = known.classes.length
     ? [el("p", {}, `It has class ${known.priority_class}. Higher goes first; these are granted to its tenant.`), el("div", { class: "bar" }, el("label", { for: "class" }, "Priority class"), choice), then]
     : [el("p", {}, `${job.owner || "Its owner"} has its priority from Kubernetes; change it there.`)];

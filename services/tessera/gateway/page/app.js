@@ -1,14 +1,16 @@
 // The frame: signing in, which page is shown, and when it is read again.
 
 import { Refused, ask, follow, leaveAllTabs, shareToken, token } from "./api.js";
+import * as datasets from "./data.js";
 import { el } from "./dom.js";
 import * as events from "./events.js";
 import * as history from "./history.js";
 import * as jobs from "./jobs.js";
 import * as now from "./now.js";
 import * as queue from "./queue.js";
+import * as services from "./services.js";
 
-const PAGES = { now, queue, jobs, history, events };
+const PAGES = { now, queue, jobs, services, data: datasets, history, events };
 const REST_MS = 1000; // between two readings, and at least four times as long as the last one took
 const LOOK_MS = 10000; // without any event: nodes change without one, and so do jobs that the caller may not see
 const main = document.getElementById("main");

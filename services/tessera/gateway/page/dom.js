@@ -32,6 +32,12 @@ export const row = (heads, cells, attributes = {}) =>
 
 export const gpus = (milli) => String(Math.round(milli / 10) / 100);
 
+// In the units of the command line, rounded down.
+export function bytes(amount) {
+  const at = Math.max(0, Math.min(5, Math.floor(Math.log2(Math.max(1, amount)) / 10)));
+  return `${Math.floor((10 * amount) / 1024 ** at) / 10}${["", "Ki", "Mi", "Gi", "Ti", "Pi"][at]}`;
+}
+
 export function span(milliseconds) {
   const seconds = Math.max(0, Math.round(milliseconds / 1000));
   for (const [size, unit, below, lower] of [[86400, "d", 3600, "h"], [3600, "h", 60, "m"], [60, "m", 1, "s"]])
@@ -47,6 +53,12 @@ export const moment = (ts) => el("time", { datetime: new Date(ts).toISOString() 
 
 // What a code says to people; the word for programs, of one that the page does not know.
 export const words = (code) => SENTENCES[code] ?? code;
+
+// The sentence behind the word for programs; that word stays at hand for whoever searches the documentation by it.
+export function reasonOf(why) {
+  const found = /^(\w+): (.*)$/s.exec(why);
+  return found ? el("span", { title: found[1] }, found[2]) : why;
+}
 
 export const jobLink = (id, name) => el("a", { href: `#/jobs/${id}` }, name || id);
 

@@ -28,7 +28,9 @@ export function show({ job, failed, why, told, whole, names, tenant }, again) {
   const phase = array.phaseOf(job);
   const facts = [["Phase", job.held ? `${phase}, on hold` : phase], ["Tenant", job.tenant], ["Queue", job.queue], ["Class", job.priority_class]];
   if (job.project) facts.push(["Project", job.project]);
-  if (job.array) facts.push(["Tasks", `${job.array.tasks} (${job.array.count} in all)`], ["Of these", array.counts(job.array)]);
+  if (job.address) facts.push(["Address", el("a", { href: job.address, rel: "noopener noreferrer", target: "_blank" }, job.address)]);
+  if (job.array?.max_replicas) facts.push(["Replicas", `${job.array.replicas} wanted, ${job.array.min_replicas} to ${job.array.max_replicas} allowed`], ["Running", String(job.array.running)]);
+  else if (job.array) facts.push(["Tasks", `${job.array.tasks} (${job.array.count} in all)`], ["Of these", array.counts(job.array)]);
   else facts.push(["Asks for", `${[`${gpus(job.gpu_milli)} GPUs`, ...(job.device_classes ?? []).map(([name, count]) => `${count} of class ${name}`)].join(", ")} in ${job.pods} pod${job.pods === 1 ? "" : "s"}`], ["Attempt", String(job.attempt)], ["Restarts", String(Math.max(0, job.attempt - 1))], ["Stopped for others", String(job.evictions)]);
   if (job.task_of) facts.push(["Task", [`${job.task} of `, jobLink(job.task_of, job.name)]]);
   if (!job.array) facts.push([job.phase === "queued" ? "Waits" : "Waited", `${span(waited(job, Date.now()))}${job.attempt > 1 ? ", before all its runs together" : ""}`]);

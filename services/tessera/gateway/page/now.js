@@ -113,7 +113,7 @@ function tileOf(node, held, idle) {
   const jobs = [...new Map(held.map((one) => [one.job.job_id, one.job])).values()];
   const isOnly = (job) => jobs.every((other) => other === job || other.name !== job.name);
   const names = jobs.map((job) => (isOnly(job) ? job.name : `${job.name} (${job.job_id})`));
-  const why = node.trouble ? words(node.trouble.code) : node.drained ? `drained ${node.drain_why}` : node.cordoned ? "cordoned" : node.ready ? "" : "not ready";
+  const why = node.trouble ? words(node.trouble.code) : node.drained ? `${node.drained_by ? "sick:" : "drained"} ${node.drain_why}` : node.cordoned ? "cordoned" : node.ready ? "" : "not ready";
   const kinds = [node.mig_instances.length ? "MIG" : "", held.some((one) => one.milli < WHOLE && !one.mig) ? "shares" : ""].filter(Boolean).join(", ");
   const kept = [...new Set(idle.reserved.map(nameOf))];
   const said = [

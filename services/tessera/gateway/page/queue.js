@@ -1,7 +1,7 @@
 // Who is next, in the order of the scheduler, with the reason for which each job still waits and its expected start.
 
 import { ask } from "./api.js";
-import { choice, el, field, gpus, jobLink, moment, row, span, table, waited } from "./dom.js";
+import { choice, el, field, gpus, jobLink, moment, reasonOf, row, span, table, waited } from "./dom.js";
 
 const KEPT = "tessera-queue"; // survives the tab: what a person has chosen here, never a token
 const chosen = { first: null, user: "", ...kept() };
@@ -52,7 +52,7 @@ function put(items, data) {
 }
 
 const rowOf = (item, mine) => row(heads, [String(item.position), item.job_id ? jobLink(item.job_id, item.name) : "another tenant's", item.queue, item.tenant,
-  item.user, gpus(item.gpu_milli), "", ...(item.job_id ? [start(item.expected_start), plain(item.why)] : ["", ""])], { class: mine ? "mine" : "" });
+  item.user, gpus(item.gpu_milli), "", ...(item.job_id ? [start(item.expected_start), reasonOf(item.why) || "not looked at yet"] : ["", ""])], { class: mine ? "mine" : "" });
 
 export function show(data) {
   const first = chosen.first ?? Boolean(data.tenant); // on for a tenant until somebody turns it off
@@ -82,12 +82,6 @@ const isMine = (item, { tenant, user }) => Boolean(item.job_id && (chosen.user |
 function start(expected) {
   if (!expected) return "not known";
   return el("div", {}, el("div", {}, expected.words), el("div", { class: "soft" }, moment(expected.at_ts)));
-}
-
-// The sentence behind the word for programs; that word stays at hand for whoever searches the documentation by it.
-function plain(why) {
-  const found = /^(\w+): (.*)$/s.exec(why);
-  return found ? el("span", { title: found[1] }, found[2]) : why || "not looked at yet";
 }
 
 const names = (items, key, besides) => [...new Set([...items.map((item) => item[key]), besides])].filter(Boolean).sort().map((name) => [name, name]);

@@ -3,7 +3,7 @@
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.work.current_spec import current_spec
 from tessera.gateway.entrance.problems import Refusal, refused
-from tessera.kernel.ledger.specs import find_admitted, read_spec
+from tessera.kernel.ledger.specs import find_admitted, read_spec, with_revision
 from tessera.kernel.ports import Ledger
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code
@@ -35,7 +35,10 @@ class Specs:
         if fact is None:
             raise refused(Code.ROLLED_OVER, "spec", "", {"submitted_ts": job.submitted_ts})
         _check_submitted(fact.adopted)
-        return current_spec(job, fact.spec)
+        spec = await with_revision(self._ledger, job, fact.spec)
+        if spec is None:
+            raise refused(Code.ROLLED_OVER, "spec", "", {"submitted_ts": job.submitted_ts})
+        return current_spec(job, spec)
 
 
 def _check_submitted(adopted: Adopted | None) -> None:

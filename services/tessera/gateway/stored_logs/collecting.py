@@ -31,6 +31,7 @@ from tessera_schemas.base import run_id
 from tessera_schemas.cluster.labels import pod_name
 from tessera_schemas.facts import RunEnded
 from tessera_schemas.ledger import Allocated, LedgerMessage, Released, Revoked, Shrunk
+from tessera_schemas.shard.records import RolesShifted
 
 
 class NewestPart:
@@ -54,7 +55,7 @@ class NewestPart:
             self._held -= len(self._pieces.popleft())
 
     def text(self) -> bytes:
-        """What is held, with a line before it that says how much is not."""
+        """The held text, with a line before it that says how much is not."""
         whole = b"".join(self._pieces)
         if self._added <= self._bytes_max:
             return whole
@@ -109,6 +110,10 @@ class LogCollector:
         self._outage = LogOutage(cluster, store.store, shard, clock)
         self._unnamed_since_ts: int | None = None
 
+    def _note_ranks(self, record: Shrunk | RolesShifted | Released | Revoked) -> None:
+        if not isinstance(record, Revoked) and record.ranks and record.run_id not in self._users_own:
+            self._ranks.setdefault(record.run_id, set()).update(record.ranks)
+
     async def on_ledger(self, entries: list[Entry]) -> None:
         """Names what has begun to end: runs, and single pods of runs that go on."""
         if self._worklist is None:
@@ -120,10 +125,9 @@ class LogCollector:
             for record in message.records:
                 if isinstance(record, Allocated):
                     self._note_users_own(record.job_id)
-                if isinstance(record, Shrunk | Released) and record.ranks and record.run_id not in self._users_own:
-                    self._ranks.setdefault(record.run_id, set()).update(record.ranks)
-                if isinstance(record, Shrunk | Released | Revoked):
+                if isinstance(record, Shrunk | RolesShifted | Released | Revoked):
                     named[record.run_id] = message
+                    self._note_ranks(record)
         for run, message in named.items():
             if run not in self._users_own:
                 self._name(run, message.n, message.ts)

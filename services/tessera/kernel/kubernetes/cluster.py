@@ -10,7 +10,7 @@ The package's own client takes four times the CPU for a call and eight times for
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -26,6 +26,7 @@ from tessera_schemas.cluster.labels import CLAIMS_API
 
 _JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
+_STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
 _WATCH_SECONDS = 300  # asked of the server; a silence clearly longer than this is a dead connection
@@ -214,6 +215,12 @@ class HttpCluster:
         limited = {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": seconds}}
         await self._patch(namespace, name, limited, _MERGE_PATCH)
 
+    async def resize_pod(self, namespace: str, name: str, uid: str, container: str, resources: Json) -> None:
+        """Strategic merge patch of the subresource that names the UID, among creates and binds: room is held for it."""
+        wanted = {"containers": [{"name": container, "resources": resources}]}
+        body, path = {"metadata": {"uid": uid}, "spec": wanted}, f"{_pod(namespace, name)}/resize"
+        await self._call("PATCH", path, body=body, content_type=_STRATEGIC_PATCH)
+
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
         """One merge patch that names the version, in the lane of creates and binds."""
         wanted = {"metadata": {"resourceVersion": resource_version, "annotations": dict(annotations)}}
@@ -223,6 +230,13 @@ class HttpCluster:
         """One merge patch that names the version, in the lane of creates and binds."""
         wanted = {"metadata": {"resourceVersion": resource_version, "labels": dict(labels)}}
         await self._merge(f"/api/v1/nodes/{name}", wanted)
+
+    async def taint_node(
+        self, name: str, resource_version: str, taints: Sequence[Json], annotations: Mapping[str, str | None]
+    ) -> None:
+        """One merge patch that names the version, in the lane of creates and binds."""
+        meta = {"resourceVersion": resource_version, "annotations": dict(annotations)}
+        await self._merge(f"/api/v1/nodes/{name}", {"metadata": meta, "spec": {"taints": list(taints)}})
 
     async def patch_pod_status(self, namespace: str, name: str, patch: Json) -> None:
         """One merge patch of the subresource, in the lane of what users are told."""
@@ -336,6 +350,10 @@ class HttpCluster:
     async def create_secret(self, namespace: str, secret: Json) -> None:
         """One POST in the lane of creates and binds; the server's answer is not decoded."""
         await self._call("POST", f"/api/v1/namespaces/{namespace}/secrets", body=secret)
+
+    async def create_ingress(self, namespace: str, ingress: Json) -> None:
+        """One POST in the lane of creates and binds; the server's answer is not decoded."""
+        await self._call("POST", f"/apis/networking.k8s.io/v1/namespaces/{namespace}/ingresses", body=ingress)
 
     async def _patch(self, namespace: str, name: str, patch: Any, content_type: str) -> None:
         path = _pod(namespace, name)

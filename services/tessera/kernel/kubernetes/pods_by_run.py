@@ -38,7 +38,7 @@ class PodsByRun(Generic[P]):
         return self._runs.get(run_id, {})
 
     def present(self, run_ids: Iterable[str]) -> list[str]:
-        """Those of the runs that have a pod."""
+        """Runs, of those that are given, that have a pod."""
         return [run_id for run_id in run_ids if run_id in self._runs]
 
     def runs(self) -> list[str]:

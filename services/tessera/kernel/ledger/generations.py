@@ -91,8 +91,11 @@ class StoredShard:
 
 
 def needed_by(state: State) -> set[int]:
-    """Messages that hold the specs of live jobs."""
-    return {job.taken_n for job in state.jobs.values()}
+    """Messages that hold the specs of live jobs, of services also the programs that they may go back to."""
+    rollouts = (job.array.rollout for job in state.jobs.values() if job.array is not None)
+    revisions = (job.spec_at for job in state.jobs.values() if job.spec_at)
+    before = (rollout.before for rollout in rollouts if rollout is not None and rollout.before)
+    return {job.taken_n for job in state.jobs.values()} | {n for n, _ in (*revisions, *before)}
 
 
 async def kept_messages(ledger: Ledger, state: State) -> AsyncIterator[tuple[int, bytes]]:

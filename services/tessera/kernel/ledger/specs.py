@@ -1,12 +1,14 @@
 """Specs of jobs, read from the ledger message that took the job in: the state has what decisions need alone."""
 
-from tessera.domain.entities import Job
+from tessera.domain.entities import EndedJob, Job
+from tessera.domain.work.current_spec import with_programs
 from tessera.kernel.errors import Transient
 from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ports import Ledger
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import JobQueued, LedgerMessage
+from tessera_schemas.shard.records import RolloutRequested
 
 
 async def read_spec(ledger: Ledger, job: Job) -> JobSpec | None:
@@ -14,8 +16,24 @@ async def read_spec(ledger: Ledger, job: Job) -> JobSpec | None:
     message = await ledger.read(job.taken_n)
     if message is None:
         return None
-    fact = decode_entry(message).message.facts[job.fact_index].fact
-    return fact.spec if isinstance(fact, JobAdmitted) and fact.job_id == (job.task_of or job.job_id) else None
+    fact, submitted = decode_entry(message).message.facts[job.fact_index].fact, job.task_of or job.job_id
+    if not isinstance(fact, JobAdmitted) or fact.job_id != submitted:
+        return None
+    return await with_revision(ledger, job, fact.spec)
+
+
+async def with_revision(ledger: Ledger, job: Job | EndedJob, spec: JobSpec) -> JobSpec | None:
+    """The spec that was submitted with the programs of the job's revision; None where their message is not there."""
+    if not job.spec_at:
+        return spec
+    n, index = job.spec_at
+    message = await ledger.read(n)
+    if message is None:
+        return None
+    fact = decode_entry(message).message.facts[index].fact
+    if not isinstance(fact, RolloutRequested) or fact.job_id != (job.task_of or job.job_id):
+        return None
+    return with_programs(spec, fact.programs)
 
 
 async def find_admitted(ledger: Ledger, job_id: str, submitted_ts: int) -> JobAdmitted | None:

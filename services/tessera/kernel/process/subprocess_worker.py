@@ -78,7 +78,7 @@ def _environment() -> dict[str, str]:
 
 def answer(work: Callable[[bytes], bytes]) -> None:
     """The other side, in the process that was started: one question, one answer."""
-    os.nice(NICEST)
+    os.setpriority(os.PRIO_PROCESS, 0, NICEST)
     session_gives_way(NICEST)
     with suppress(OSError):  # not Linux
         Path("/proc/self/oom_score_adj").write_bytes(FIRST_TO_GO)

@@ -23,6 +23,8 @@ OTHERS = frozenset(
             "MIN_REPLICAS",
             "MAX_REPLICAS",
         ),  # of pods
+        *("SESSION_IDLE_SECONDS", "SESSION_WARNING_SECONDS", "SESSION_ON_IDLE"),  # of notebooks' pods
+        *("SESSION_PATH", "SESSION_URL"),  # of those behind an Ingress
         *("ARRAY_ID", "ARRAY_NUMBER", "ARRAY_TASK", "CHECKPOINT_PATH", "CONTAINER_IMAGE", "STEPS"),
         *("VERSION", "IMAGES", "NATS_IMAGE", "REDIS_IMAGE", "KUBECONFIG", "TENANT"),  # of docker-compose.yml
         *("PROMETHEUS_IMAGE", "GRAFANA_IMAGE"),
@@ -33,6 +35,8 @@ OTHERS = frozenset(
     }
 )
 """What is read besides the services' settings, without `TESSERA_`; a test holds it against the source."""
+OF_GROUPS = "GROUP_"
+"""Begin of the variables that tell a pod its copy of each group, whose names are the job's."""
 _LINK = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)=|_PORT_\d+_\w+=|_PORT=\w+://")
 """Ends of the variables by which Kubernetes shows a pod the Services of its namespace."""
 
@@ -45,7 +49,7 @@ def unknown_variables(environment: Mapping[str, str], models: Iterable[type["Bas
     return [
         f"{name}: no setting is called so{nearest(short, known, 'TESSERA_')}; it has no effect"
         for name, short in asked.items()
-        if short not in known and not _LINK.search(f"{name}={environment[name]}")
+        if short not in known and not short.startswith(OF_GROUPS) and not _LINK.search(f"{name}={environment[name]}")
     ]
 
 

@@ -13,7 +13,7 @@ HOP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5
 WAIT_BUCKETS = (1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0)
 COUNTED_EVENTS = (
     *("orphan_pod", "orphan_pod_deleted", "run_lost", "outage", "outage_over", "utilisation_not_read"),
-    "loop_blocked",
+    *("loop_blocked", "health_not_read"),
 )
 """Log lines on which an alarm stands (deploy/alerts.yaml): counted, so that no alarm has to read logs."""
 CLASSES_MAX = 64
@@ -72,6 +72,9 @@ class Metrics:
         self._backed_off = Gauge(
             "tessera_nodes_backed_off", "Nodes on which pods do not start or last", ["pool"], registry=r
         )
+        self._sick = Gauge(
+            "tessera_nodes_sick", "Nodes that are not well, by what is done", ["pool", "state"], registry=r
+        )
         self._mig_late, self._mig_failed = _mig_changes(r)
         self.sharing = Sharing(r)
         self.clock_skew = Gauge(
@@ -94,6 +97,11 @@ class Metrics:
         self._held_back = Gauge(
             "tessera_stops_held_back", "Runs that seem lost and go on, as too many seem lost at once", registry=r
         )
+        self.stalled_runs = Gauge(
+            "tessera_runs_stalled", "Runs that were warned of, as their pods report too little progress", registry=r
+        )
+        self.nodes_not_fenced = _nodes_not_fenced(r)
+        self.services_below_minimum = _below_minimum(r)
         self.redis_bytes = Gauge("tessera_redis_bytes", "What Redis holds, as projection sees it", registry=r)
         self.redis_bytes_max = Gauge("tessera_redis_bytes_max", "The most that it may; 0 without a bound", registry=r)
         (_process if of_process else _service_alone)(r)
@@ -101,7 +109,8 @@ class Metrics:
     @property
     def leads(self) -> bool:
         """Whether this replica leads its shard now."""
-        return self.registry.get_sample_value("tessera_leading") == 1
+        (family,) = self.leading.collect()  # the registry would collect all its metrics for this one
+        return any(sample.value == 1 for sample in family.samples)
 
     def hop(self, seconds: float) -> None:
         """Clocks of two machines differ, so that a hop may seem negative; it counts as zero."""
@@ -140,6 +149,12 @@ class Metrics:
         for pool, count in pools.items():
             self._backed_off.labels(pool).set(count)
 
+    def nodes_sick(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Number of nodes that are not well, by pool and by what is done about them."""
+        self._sick.clear()
+        for labels, count in counts.items():
+            self._sick.labels(*labels).set(count)
+
     def mig_changes(self, pools: Mapping[str, tuple[int, int]]) -> None:
         """Number of each pool's changes of MIG geometry that take too long, and of its nodes where one failed."""
         self._mig_late.clear()
@@ -177,6 +192,16 @@ class Metrics:
 def _class_devices(r: CollectorRegistry) -> Gauge:
     told = "Devices that drivers publish on the nodes of a pool, by class: offered, of which taken and tainted"
     return Gauge("tessera_class_devices", told, ["pool", "device_class", "state"], registry=r)
+
+
+def _below_minimum(registry: CollectorRegistry) -> Gauge:
+    text = "Services that run fewer replicas than are guaranteed"
+    return Gauge("tessera_services_below_minimum", text, registry=registry)
+
+
+def _nodes_not_fenced(r: CollectorRegistry) -> Gauge:
+    text = "Silent nodes that hold stopped runs and are not turned off: the webhook failed, or too many were lately"
+    return Gauge("tessera_nodes_not_fenced", text, ["why"], registry=r)
 
 
 def _mig_changes(r: CollectorRegistry) -> tuple[Gauge, Gauge]:
@@ -219,6 +244,8 @@ class Sharing:
                 ("tenant_asked_gpus", "GPUs that a tenant's live jobs ask for or grew by", ["tenant"]),
                 ("tenant_gpus_max", "A tenant's limit of those, where it has one", ["tenant"]),
                 ("tenant_jobs", "Live jobs of a tenant", ["tenant"]),
+                ("tenant_counted", "What counts against a tenant's limit, where it has one", ["tenant", "limit"]),
+                ("tenant_counted_max", "That limit", ["tenant", "limit"]),
                 ("tenant_weight", "A tenant's part of a queue that others use, too", ["tenant"]),
             )
         }

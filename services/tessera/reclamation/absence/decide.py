@@ -5,6 +5,7 @@ from enum import Enum
 
 from tessera.domain.entities import Run, SurplusPod
 from tessera.domain.last_words import ASKS, word_of
+from tessera.domain.work.starting import find_awaited
 from tessera.domain.work.stops import may_end_instead
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import (
@@ -49,7 +50,8 @@ def has_unsaid_end(run: Run, cached: Iterable[Json]) -> bool:
     if run.revoked is None or not run.uids or not may_end_instead(run):
         return False
     by_uid = {pod["metadata"]["uid"]: pod for pod in cached}
-    pods = [by_uid.get(uid, {}) for rank, uid in enumerate(run.uids) if uid in by_uid or rank not in run.released_ranks]
+    away = {*run.released_ranks, *find_awaited(run)}
+    pods = [by_uid.get(uid, {}) for rank, uid in enumerate(run.uids) if uid in by_uid or rank not in away]
     if not all(has_ended(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods):
         return False
     end = end_of(run.revoked.code)
@@ -66,7 +68,7 @@ def steps_of(run: Run, cached: Iterable[Json]) -> RunSteps | None:
     if code is None or code in ASKS.values() or end_of(code).word is Word.ENDED or not run.uids:
         return None
     first = next((pod for pod in cached if pod["metadata"]["uid"] == run.uids[0]), {})
-    word = word_of(first.get("status") or {})
+    word = word_of(first) if first else None
     return None if word is None else word.steps
 
 

@@ -49,6 +49,7 @@ from tessera_schemas.cluster.labels import (
 from tessera_schemas.facts import PodsLost, RunAbsent
 from tessera_schemas.ledger import Finished, Released, Revoked, Shrunk, Spared
 from tessera_schemas.shard.ledger_form import SCRIPT_WORDS_FROM
+from tessera_schemas.shard.records import RolesShifted
 
 KEPT_META = ("uid", "name", "namespace", "resourceVersion", "deletionTimestamp")
 NOTES = (RUN_ANNOTATION, PERMIT_ANNOTATION, GIVEN_BACK_ANNOTATION)
@@ -129,7 +130,7 @@ class Absences:
         """Begins to look at runs that new entries stop, shrink or end, and no longer at those released or spared."""
         for entry in entries:
             for record in entry.message.records:
-                if type(record) is Revoked or type(record) is Shrunk:
+                if isinstance(record, Revoked | Shrunk | RolesShifted):
                     self._stops(record.run_id)
                 elif type(record) is Finished and record.phase == "succeeded":
                     ended_job = self._state.ended.get(record.job_id)
@@ -244,6 +245,10 @@ class Absences:
         absent = await self._absent_of([e for e in _leaving(run) if e.placement.rank not in reported], run)
         in_use = await self._uids_in_use(run) if absent else ()
         absent = [extra for extra in absent if extra.uid not in in_use]
+        # Pods that leave for others of their run are told together: released one by one, their room would go to whoever
+        # comes first.
+        if not {extra.placement.rank for extra in absent} | reported >= set(run.shift_ranks):
+            absent = [extra for extra in absent if extra.placement.rank not in run.shift_ranks]
         await self._report_ranks(run, [extra.placement.rank for extra in absent])
         if run.run_id in self._left:
             await self._look_for_ended(run)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection
+from typing import TypeVar
 
 import aiohttp
 import orjson
@@ -45,78 +46,99 @@ class BoundedHttp:
             self._session = None
 
 
-ANSWER_BYTES_MAX = 4 * 1024 * 1024
-TIMEOUT_SECONDS = 5.0
+SCRAPE_BYTES_MAX, SCRAPE_SECONDS = 4 * 1024 * 1024, 5.0
 AT_ONCE = 32
+
+PageT = TypeVar("PageT")
 
 log = structlog.get_logger()
 
 
-class Exporters:
-    """
-    One scrape of each node that runs hold GPUs of, at `url` with the node's name in place of `{node}`.
+class NodeScrapes:
+    """One scrape of each node's exporter, at `url` with the node's name in place of `{node}`."""
 
-    A node that does not answer leaves its pods unmeasured, and so in use; when none answers the source is away.
-    """
-
-    def __init__(self, url: str, metric: str, nodes: Callable[[], Collection[str]], memory_metric: str = "") -> None:
-        self._url, self._metrics, self._nodes = url, (metric, memory_metric), nodes
-        self._http = BoundedHttp(TIMEOUT_SECONDS, ANSWER_BYTES_MAX)
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._http = BoundedHttp(SCRAPE_SECONDS, SCRAPE_BYTES_MAX)
         self.close = self._http.close
         self._turn = asyncio.Semaphore(AT_ONCE)
 
-    async def usage(self) -> GpuUsage:
-        """Use by one scrape of each node. Raises Transient when no node answers."""
-        nodes = sorted(self._nodes())
-        answers = await asyncio.gather(*(self._scrape(node) for node in nodes))
+    async def read(self, nodes: Collection[str], parse: Callable[[str], PageT]) -> dict[str, PageT]:
+        """Page of each node that answers, parsed. Raises Transient when there are nodes and none answers."""
+        order = sorted(nodes)
+        answers = await asyncio.gather(*(self._scrape(node, parse) for node in order))
         silent = [answer for answer in answers if isinstance(answer, Transient)]
-        if silent and len(silent) == len(nodes):
+        if silent and len(silent) == len(order):
             raise silent[0]
         if silent:
-            log.warning("exporters_silent", nodes=len(silent), of=len(nodes), first=str(silent[0]))
-        read = [answer for answer in answers if not isinstance(answer, Transient)]
-        return {pod: samples for usage in read for pod, samples in usage.items()}
+            log.warning("exporters_silent", nodes=len(silent), of=len(order), first=str(silent[0]))
+        pairs = zip(order, answers, strict=True)
+        return {node: answer for node, answer in pairs if not isinstance(answer, Transient)}
 
-    async def _scrape(self, node: str) -> GpuUsage | Transient:
+    async def _scrape(self, node: str, parse: Callable[[str], PageT]) -> PageT | Transient:
         peer = f"exporter of {node}"
         try:
             async with self._turn:
                 body = await self._http.read(peer, self._url.replace("{node}", node))
-            return read_exposition(body.decode(errors="replace"), *self._metrics)
+            return parse(body.decode(errors="replace"))
         except Transient as error:
             return error
         except ValueError as error:
             return Transient(f"{peer}: {error!r}")
 
 
-ANSWER_BYTES_MAX = 64 * 1024 * 1024
-TIMEOUT_SECONDS = 10.0
+class Exporters:
+    """
+    The exporters of the nodes that runs hold GPUs of.
+
+    A node that does not answer leaves its pods unmeasured, and so in use; when none answers the source is away.
+    """
+
+    def __init__(self, url: str, metric: str, nodes: Callable[[], Collection[str]], memory_metric: str = "") -> None:
+        self._metrics, self._nodes, self._scrapes = (metric, memory_metric), nodes, NodeScrapes(url)
+        self.close = self._scrapes.close
+
+    async def usage(self) -> GpuUsage:
+        """Use by one scrape of each node. Raises Transient when no node answers."""
+        read = await self._scrapes.read(self._nodes(), lambda text: read_exposition(text, *self._metrics))
+        return {pod: samples for usage in read.values() for pod, samples in usage.items()}
+
+
+QUERY_BYTES_MAX, QUERY_SECONDS = 64 * 1024 * 1024, 10.0
+
+
+class PrometheusQueries:
+    """Prometheus' HTTP query API at `url`."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._http = f"{url.rstrip('/')}/api/v1/query", BoundedHttp(QUERY_SECONDS, QUERY_BYTES_MAX)
+        self.close = self._http.close
+
+    async def ask(self, query: str) -> bytes:
+        """The answer to a query. Raises Transient."""
+        return await self._http.read("prometheus", self._url, {"query": query})
 
 
 class Prometheus:
     """
-    Prometheus' HTTP query API at `url`; `query` gives a sample for each GPU of each pod, its percent of use, and
+    The use of GPUs by Prometheus at `url`: `query` gives a sample for each GPU of each pod, its percent of use, and
     `memory_query` one in MiB. Without the latter, or while it fails, no memory is known.
     """
 
     def __init__(self, url: str, query: str, memory_query: str = "") -> None:
-        self._url, self._query, self._memory_query = f"{url.rstrip('/')}/api/v1/query", query, memory_query
-        self._http = BoundedHttp(TIMEOUT_SECONDS, ANSWER_BYTES_MAX)
-        self.close = self._http.close
+        self._query, self._memory_query, self._queries = query, memory_query, PrometheusQueries(url)
+        self.close = self._queries.close
 
     async def usage(self) -> GpuUsage:
         """Use by one query, and one for memory. Raises Transient while there is no answer that can be read."""
-        percents, memories = await asyncio.gather(self._ask(self._query), self._memories())
+        percents, memories = await asyncio.gather(self._queries.ask(self._query), self._memories())
         return read_usage(percents, memories)
-
-    async def _ask(self, query: str) -> bytes:
-        return await self._http.read("prometheus", self._url, {"query": query})
 
     async def _memories(self) -> bytes:
         if not self._memory_query:
             return b""
         try:
-            read_vector(answer := await self._ask(self._memory_query))
+            read_vector(answer := await self._queries.ask(self._memory_query))
         except Transient as error:
             log.warning("gpu_memory_not_read", error=str(error))
             return b""

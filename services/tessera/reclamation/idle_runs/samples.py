@@ -1,7 +1,7 @@
 """Samples of the use of GPUs as sources write them, read into the use of each GPU of each pod. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from tessera.reclamation.idle_runs.decide import GpuSample, GpuUsage
 
@@ -70,16 +70,22 @@ def read_exposition(text: str, metric: str, memory_metric: str = "") -> GpuUsage
     return by_pod(_samples(text, metric), _samples(text, memory_metric) if memory_metric else ())
 
 
-def _samples(text: str, metric: str) -> Iterable[tuple[Mapping[str, str], str]]:
+def _samples(text: str, metric: str) -> Samples:
+    return ((labels, value) for _, labels, value in read_samples(text, (metric,)))
+
+
+def read_samples(text: str, metrics: Container[str]) -> Iterator[tuple[str, Mapping[str, str], str]]:
+    """Metric, labels and value of each sample of these metrics with labels. Raises ValueError for one that is none."""
     for line in text.splitlines():
-        name, rest = line[: len(metric)], line[len(metric) :].lstrip()
-        if name != metric or not rest.startswith("{"):
+        name, brace, _ = line.partition("{")
+        name = name.rstrip()
+        if not brace or name not in metrics:
             continue
-        found = _SAMPLE.match(rest)
+        found = _SAMPLE.match(line, line.index(brace))
         if found is None:
             raise ValueError(f"{line[:100]!r} is no sample")
         labels = {key: _ESCAPED.sub(_plain, value) for key, value in _LABEL.findall(found["labels"])}
-        yield labels, found["value"]
+        yield name, labels, found["value"]
 
 
 def _plain(escaped: re.Match[str]) -> str:

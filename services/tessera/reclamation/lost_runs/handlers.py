@@ -176,7 +176,7 @@ class LostRuns:
     def _may_move(self, run: Run) -> bool:
         """The node is well: whoever is not to be interrupted is not."""
         job = self._state.jobs.get(run.job_id)
-        return job is not None and job.preemptible
+        return job is not None and job.preemptible and not job.in_minimum
 
     def _is_outage(self) -> bool:
         """Most nodes silent at once is the network's or the API server's trouble, and no reason to stop what runs."""
@@ -230,7 +230,8 @@ class LostRuns:
             by_kubelet = [int(limit) for pod in pods if (limit := pod["spec"].get("activeDeadlineSeconds"))]
             by_us = job.time_limit_seconds if job is not None else 0  # users' pods need not say it themselves
             if by_kubelet or by_us:
-                limit, more = (by_kubelet[0], slack) if by_kubelet else (by_us, 0)
+                # The longest: pods of a group that started again have only what is left of their run's time.
+                limit, more = (max(by_kubelet), slack) if by_kubelet else (by_us, 0)
                 if job is not None and job.adopted is None and 0 < by_us < limit:
                     limit = by_us  # lowered since: the binder has yet to tell the kubelets
                 found.append(overdue(run, limit, more, self._seconds_run(run)))

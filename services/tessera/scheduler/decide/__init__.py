@@ -14,11 +14,11 @@ from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.queueing.search_limit import LOOKS_MAX
 from tessera.scheduler.decide import (
     configuration,
+    elastic,
     jobs,
-    losses,
-    nodes,
     plans,
     pools,
+    restarts,
     runs,
     taken_over,
     updates,
@@ -28,6 +28,9 @@ from tessera.scheduler.decide.configuration import drain_queues, note_levels, re
 from tessera.scheduler.decide.draft import JUDGE, ROOM_BYTES, Draft, Inputs
 from tessera.scheduler.decide.elastic import grow
 from tessera.scheduler.decide.jobs import record_stranded
+from tessera.scheduler.decide.machines import health, losses, nodes
+from tessera.scheduler.decide.machines.health import settle_health
+from tessera.scheduler.decide.machines.reputation import judge_nodes, try_suspects
 from tessera.scheduler.decide.pools import record_free_slots
 from tessera.scheduler.decide.restarts import restart_gangs
 from tessera.scheduler.decide.runs import end_overdue
@@ -36,7 +39,7 @@ from tessera_schemas.facts import RunAbsent, RunEnded
 from tessera_schemas.ledger import FORMAT, Checkpoint, EpochOpened, FormatRaised, TakenFact
 
 __all__ = ["LOOKS_OF", "CapacityCache", "Inputs", "decide"]
-PARTS = (configuration, jobs, losses, nodes, plans, pools, runs, taken_over, updates)
+PARTS = (configuration, elastic, health, jobs, losses, nodes, plans, pools, restarts, runs, taken_over, updates)
 """Where the functions stand that judge facts, each registered by its fact's class."""
 
 LOOKS_OF: dict[str, int | None] = {ENGINE_ID: LOOKS_MAX}
@@ -70,6 +73,9 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None, eng
     end_overdue(draft, inputs.facts_wait, inputs.starts_since)
     if len(draft.state.mig_changes):
         nodes.give_up_changes(draft)
+    judge_nodes(draft)
+    if len(draft.state.health) or len(draft.state.drains):
+        settle_health(draft)
     drain_queues(draft)
     rename_strays(draft)
     record_stranded(draft)
@@ -83,6 +89,7 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None, eng
     pools, looks = sorted(pool for pool, line in draft.state.lines.items() if line.jobs), LOOKS_OF[engine]
     for pool in pools:
         place_in_order(draft, pool, known, looks and looks // len(pools))
+    try_suspects(draft)
     # Runs grow last, into what nobody in line could use.
     if state.index.elastic:
         grow(draft, known, inputs.starts_since)

@@ -11,8 +11,8 @@ from tessera.domain.state import State
 from tessera.domain.work.live_names import find_stranded, live_jobs
 from tessera.domain.work.phases import Phase
 from tessera.engine.queueing.readiness import budget_spent
-from tessera.scheduler.decide.draft import Draft, judges, record_waiting
-from tessera.scheduler.decide.jobs import give_up_earmark, record_closed, record_open
+from tessera.scheduler.decide.draft import Draft, give_up_earmark, judges, record_waiting
+from tessera.scheduler.decide.jobs import record_closed, record_open
 from tessera_schemas.facts import ConfigProposed, GrantRequested
 from tessera_schemas.ledger import (
     BudgetGranted,

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from tessera.domain.folding.fold import apply_record
 from tessera.domain.state import State
 from tessera_schemas.facts import AnyFact
-from tessera_schemas.ledger import AnyRecord, TakenFact, Waiting
+from tessera_schemas.ledger import AnyRecord, EarmarkEnded, TakenFact, Waiting
 from tessera_schemas.reasons import Reason
 from tessera_schemas.shard.ledger_form import NUMBERS_FROM
 from tessera_schemas.shard.orders import Order
@@ -92,3 +92,9 @@ def record_waiting(draft: Draft, job_id: str, reason: Reason) -> None:
     # ledger while nothing moves.
     if job is not None and (job.reason is None or job.reason.code is not reason.code):
         draft.add(Waiting(kind="waiting", job_id=job_id, reason=reason))
+
+
+def give_up_earmark(draft: Draft, owner: str) -> None:
+    """End the job's earmark; the room is free for all again."""
+    if draft.state.earmarks.get(owner) is not None:
+        draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="owner_gone"))

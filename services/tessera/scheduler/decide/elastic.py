@@ -1,4 +1,7 @@
-"""Elastic runs: larger while nobody waits for the room. They shrink by plans, which preemption proposes."""
+"""
+Elastic runs: larger while nobody waits for the room. They shrink by plans, which preemption proposes, and move pods
+between their roles when their owner asks.
+"""
 
 from collections.abc import Collection, Sequence
 from itertools import islice
@@ -12,18 +15,19 @@ from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang, gang_of
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.starting import given_ms, start_timeout_ms
-from tessera.engine.placement.fits import closed
-from tessera.engine.placement.gangs import FreeCapacity, place_gang
-from tessera.engine.preemption.growth import may_have, one_more
+from tessera.engine.placement.gangs import FreeCapacity
+from tessera.engine.preemption.growth import may_have, one_more, place_one_more
+from tessera.engine.preemption.shifts import RoleShift, places_of_gains, plan_shift
 from tessera.engine.queueing.allocation_size import drawn_bytes, slot_bytes
 from tessera.engine.queueing.readiness import spent_reason, startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.timeline import KINDS_MAX, Models, models_of
-from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
-from tessera_schemas.ledger import Grown, Shrunk
+from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, judges
+from tessera_schemas.ledger import Grown, JobTurnedAway, Shrunk
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import NODE_FAILURES_FROM
 from tessera_schemas.shard.orders import HEADS_MAX
+from tessera_schemas.shard.records import RolesRequested, RolesShifted
 from tessera_schemas.work.placement import Placement
 
 PODS_PER_STEP = 64
@@ -94,8 +98,8 @@ def _may_grow(state: State, run: Run) -> bool:
     rested = state.ts - max(run.resized_ts, run.started_ts) >= _rest_ms(state, run)
     # One step at a time: while pods of the last one are on their way in or out, nobody can tell whether that size was a
     # good one.
-    moving = any(extra.leaving or not extra.uid for extra in run.extra)
-    largest = len(run.all_placements) >= sum(role.replicas + role.more for role in run.roles)
+    moving = run.resize is not None or any(extra.leaving or not extra.uid for extra in run.extra)
+    largest = len(run.all_placements) >= sum(map(run.most_of, run.roles))
     ending = run.stopping or bool(run.released_ranks)  # pods that have done their part are not replaced
     stays = largest or moving or not run.started or ending
     kept = spent_reason(state, run.queue, run.tenant, run.project, KEPT_BY_BUDGETS) is not None
@@ -199,12 +203,12 @@ def _find_places(state: State, run: Run, capacity: FreeCapacity, book: QuotaBook
         # Pod by pod, not as a gang: surplus is worth having in any number, and the first that does not fit ends the
         # role.
         amount = (one := gang_of((one_more(state, run, role),))).amount
-        for _ in range(role.replicas + role.more - have):
+        for _ in range(run.most_of(role) - have):
             if len(places) >= PODS_PER_STEP or size >= BYTES_PER_STEP:
                 break
             if book.over(run.queue, run.flavor, amount) or not may_have(state, run, more.plus(amount)):
                 break
-            found = _place_one(one, capacity, (*run.places, *places))
+            found = place_one_more(one, capacity, (*run.places, *places))
             if isinstance(found, Reason):
                 break
             # Taken at once, of quota as of room: the next run of this message must not be given the same.
@@ -216,16 +220,45 @@ def _find_places(state: State, run: Run, capacity: FreeCapacity, book: QuotaBook
     return places
 
 
-def _place_one(one: Gang, capacity: FreeCapacity, run: Sequence[Placement]) -> tuple[Placement, ...] | Reason:
-    """Place one pod more of a run that is on these places; taken of the capacity."""
-    if not one.apart:
-        return capacity.place(one)
-    # The run's own devices are closed to it alone: what is left of them stays free for shares of others.
-    nodes = dict(capacity.nodes)
-    for place in run:
-        if place.node in nodes:
-            nodes[place.node] = closed(nodes[place.node], place.devices)
-    found = place_gang(one, nodes, capacity.places)
-    if not isinstance(found, Reason):
-        capacity.take(one, found)
-    return found
+@judges(RolesRequested)
+def on_roles_requested(draft: Draft, index: int, fact: RolesRequested) -> None:
+    """Let pods of some roles leave for pods of others, or refuse that with all reasons; a repeat changes nothing."""
+    state = draft.state
+    job = state.jobs.get(fact.job_id)
+    if job is None or fact.tenant not in ("", job.tenant):
+        # Another tenant's job is treated as one that does not exist, and the record names none.
+        absent = Reason(code=Code.NO_SUCH_JOB, field="job_id")
+        draft.add(JobTurnedAway(kind="job_turned_away", fact=index, reasons=(absent,)))
+        return
+    run = state.runs.get(job.run_id)
+    if run is not None and fact.key in run.shifts:
+        return
+    found = plan_shift(state, job, fact.roles, fact.have)
+    if not isinstance(found, RoleShift):
+        draft.add(JobTurnedAway(kind="job_turned_away", fact=index, reasons=tuple(found)))
+        return
+    steps = ", ".join(f"{name} {step:+}" for name, step in sorted(fact.roles.items()))
+    draft.add(
+        RolesShifted(
+            kind="roles_shifted",
+            run_id=job.run_id,
+            ranks=found.ranks,
+            reason=Reason(code=Code.ROLES_SHIFTED, detail=steps),
+            request=fact.key,
+            gains=found.gains,
+            sizes=found.sizes,
+            by=fact.tenant or "operator",
+        )
+    )
+
+
+def grow_by_shift(draft: Draft, before: Run) -> None:
+    """Give a run the pods for which others of it were released just now; `before` is the run with these."""
+    run = draft.state.runs.get(before.run_id)
+    if run is None or run.stopping or not before.gains or run.shift_ranks:
+        return
+    # Looked for in the same message as the release, before anybody else in line sees what is free.
+    places = places_of_gains(draft.state, run, before)
+    if places:
+        deadline = draft.state.ts + start_timeout_ms(draft.state, draft.state.jobs.get(run.job_id))
+        draft.add(Grown(kind="grown", run_id=run.run_id, deadline=deadline, placements=tuple(places)))

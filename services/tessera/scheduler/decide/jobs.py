@@ -1,16 +1,18 @@
 """Facts about jobs that have not started: admitted, refused, cancelled, held, given another priority."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from tessera.domain.entities import RESTART, Job
 from tessera.domain.folding.steps import known
-from tessera.domain.queue_settings import time_limit_fault
+from tessera.domain.quota.queue_settings import time_limit_fault
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine.queueing.entry import entry_faults, key_conflict
 from tessera.engine.queueing.readiness import no_place_in_line, not_in_line
+from tessera.engine.queueing.updates import rollout_faults, scale_fault
 from tessera.scheduler.decide.arrays import cancel_run, close_array, live_tasks
-from tessera.scheduler.decide.draft import Draft, judges, record_waiting
+from tessera.scheduler.decide.draft import Draft, give_up_earmark, judges, record_waiting
 from tessera_schemas.facts import (
     REFUSED_MAX,
     REFUSED_PER_TENANT,
@@ -25,7 +27,6 @@ from tessera_schemas.facts import (
     WorkRefused,
 )
 from tessera_schemas.ledger import (
-    EarmarkEnded,
     Finished,
     Held,
     JobMoved,
@@ -35,9 +36,11 @@ from tessera_schemas.ledger import (
     PrioritySet,
     RefusalNoted,
     Revoked,
+    ServiceScaled,
 )
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import OPERATOR_HOLDS_FROM, OWNER_ENDS_FROM, REQUEUES_FROM
+from tessera_schemas.shard.records import RolloutRequested, ScaleRequested, ServiceRollout
 from tessera_schemas.work.arrays import FAMILY
 
 OF_A_QUEUE = (Code.NO_SUCH_QUEUE, Code.QUEUE_STOPPED, Code.BUDGET_SPENT, Code.BEHIND_QUEUE_HEAD, Code.WAITING_FOR_QUOTA)
@@ -134,12 +137,6 @@ def on_cancel_requested(draft: Draft, index: int, fact: CancelRequested) -> None
         cancel_run(draft, run, reason, fact.tenant or "operator", fact.now)
 
 
-def give_up_earmark(draft: Draft, owner: str) -> None:
-    """End the job's earmark; the room is free for all again."""
-    if draft.state.earmarks.get(owner) is not None:
-        draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="owner_gone"))
-
-
 @judges(OwnerEnded)
 def on_owner_ended(draft: Draft, index: int, fact: OwnerEnded) -> None:
     """The job ends as its owner has: now if it waits, else once its run is released."""
@@ -196,9 +193,20 @@ def _hold(draft: Draft, job: Job, fact: HoldRequested) -> None:
         give_up_earmark(draft, job.job_id)
     operator, by = by_operator and not fact.undo, fact.tenant or "operator"
     draft.add(Held(kind="held", job_id=job.job_id, by=by, undo=fact.undo, operator=operator))
+    if fact.undo and (name := resume_class(draft.state, job)):
+        draft.add(PrioritySet(kind="priority_set", job_id=job.job_id, priority_class=name))
     if waits:
         now = draft.state.jobs.found((job.job_id,))[0]
         record_waiting(draft, job.job_id, now.hold or _waits(draft, job.job_id) or Reason(code=Code.WAITING_FOR_TURN))
+
+
+def resume_class(state: State, job: Job) -> str:
+    """The higher class in which a session that ran before waits once it is released; "" where there is none."""
+    tree = state.tree
+    name = tree.defaults.sessions.resume_class
+    if name is None or name not in tree.priorities or job.session is None or job.adopted is not None:
+        return ""
+    return name if job.attempt and tree.priority(name) > tree.priority_of(job) else ""
 
 
 @judges(MoveRequested)
@@ -264,6 +272,30 @@ def on_requeue_requested(draft: Draft, index: int, fact: RequeueRequested) -> No
         run = draft.state.runs.get(each.run_id)
         if run is not None and not (run.stopping or run.over):
             draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then="requeue", by=by))
+
+
+@judges(ScaleRequested)
+def on_scale_requested(draft: Draft, index: int, fact: ScaleRequested) -> None:
+    """A service gets another number of replicas; what follows from that the next messages bring about."""
+    job = draft.state.jobs.get(fact.job_id)
+    if job is None or job.array is None or fact.tenant not in ("", job.tenant):
+        return
+    if scale_fault(job, fact.replicas) is None and job.array.wanted != fact.replicas:
+        by = fact.tenant or "operator"
+        draft.add(ServiceScaled(kind="service_scaled", job_id=job.job_id, replicas=fact.replicas, by=by))
+
+
+@judges(RolloutRequested)
+def on_rollout_requested(draft: Draft, index: int, fact: RolloutRequested) -> None:
+    """A service gets another revision; its replicas get it one after the other, by the messages that follow."""
+    job = draft.state.jobs.get(fact.job_id)
+    if job is None or job.array is None or fact.tenant not in ("", job.tenant):
+        return
+    if rollout_faults(job, fact.revision, fact.undo, fact.programs):
+        return
+    begun: dict[str, Any] = {"state": "begun", "revision": job.array.revision + 1, "fact": index}
+    by = fact.tenant or "operator"
+    draft.add(ServiceRollout(kind="service_rollout", job_id=job.job_id, by=by, **begun))
 
 
 @judges(WorkRefused)

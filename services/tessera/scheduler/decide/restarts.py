@@ -1,7 +1,8 @@
 """
 Places of gangs that restart: what the last run held and is well stays earmarked until the next one, for a bounded time.
 
-Whoever is of a higher class, or is owed quota that the gang borrows, may take the room: the earmark ends then.
+Whoever is of a higher class, or is owed quota that the gang borrows, may take the room: the earmark ends then. A copy
+of a group that starts again by itself stays in its run, and keeps its place with it.
 """
 
 from collections.abc import Collection
@@ -9,23 +10,26 @@ from collections.abc import Collection
 from tessera.domain.entities import RESTART, Earmark, Job, Run
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
-from tessera.engine.placement.capacity import is_closed, nodes_without
+from tessera.engine.placement.capacity import is_avoided, is_closed, nodes_without
 from tessera.engine.placement.faults import placement_faults, pod_faults
 from tessera.engine.placement.fits import fits
+from tessera.engine.preemption.group_restarts import plan_group_restart
 from tessera.engine.queueing.allocation_size import longest_of, most_bytes
 from tessera.engine.queueing.readiness import awaits_room, is_reserved, named_in_line, startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.queueing.starting import Choice
 from tessera.engine.queueing.timeline import BLOCKED
-from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, record_waiting
+from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, judges, record_waiting
 from tessera.scheduler.decide.starts import (
     allocate,
     choose_without,
     may_still_be_had,
 )
+from tessera_schemas.facts import RunEnded
 from tessera_schemas.ledger import EarmarkEnded, EarmarkSet
 from tessera_schemas.reasons import Reason
 from tessera_schemas.shard.ledger_form import RESTART_PLACES_FROM
+from tessera_schemas.shard.records import GroupPermitted, GroupPodsMade, GroupRestarted, GroupResumed, GroupStarted
 from tessera_schemas.work.placement import Placement
 from tessera_schemas.work.run_ends import PauseRule, RunEnd
 
@@ -45,7 +49,7 @@ def keep_place(draft: Draft, run: Run, end: RunEnd, pause: int, tries: int) -> N
         return
     # What nodes and surroundings did is no sign that the next attempt fails as well; a program that fails each time, or
     # starts that are refused each time, would keep GPUs idle for nothing.
-    counts = end.spends or end.pause is PauseRule.SHORT
+    counts = end.pause in (PauseRule.OWN, PauseRule.SHORT)
     if not end.keeps_place or (counts and tries >= policy.restart_place_failures):
         return
     places = _well(state, job, run)
@@ -126,7 +130,7 @@ def _place(state: State, job: Job, mark: Earmark, known: CapacityCache) -> Choic
     # Where room is kept for another job of the pool, the gang keeps to its own.
     before = named_in_line(state, state.tree.pool(job.queue) or "")
     alone = not any(is_reserved(other) for other in before if other is not job)
-    failed = alone and any(place.node in job.avoid for place in mark.placements)
+    failed = alone and any(is_avoided(nodes[each.node], job.avoid) for each in mark.placements if each.node in nodes)
     whole = not any(placement_faults(job.roles, mark.placements, nodes))
     if whole and not failed and state.quota_book(besides=job.job_id).lacks(job, mark.flavor) is None:
         return mark.flavor, mark.placements
@@ -162,3 +166,51 @@ def _may_take(tree: QueueTree, book: QuotaBook, job: Job, mark: Earmark, other: 
     if tree.queues[other.queue].reclaim != "any" or not book.borrows(job.queue, mark.flavor, job.amount):
         return False
     return bool(book.keepers(other.queue, mark.flavor, other.amount))
+
+
+def restart_group(draft: Draft, run: Run, fact: RunEnded) -> bool:
+    """Start the copy of a group again of which this pod failed, if it may; whether it does."""
+    state = draft.state
+    job = state.jobs.get(run.job_id)
+    if job is None or fact.reason is None:
+        return False
+    found = plan_group_restart(state, job, run, fact.rank, fact.reason.code)
+    if found is None:
+        return False
+    draft.add(
+        GroupRestarted(
+            kind="group_restarted",
+            run_id=run.run_id,
+            group=found.group,
+            copy_number=found.copy,
+            ranks=found.ranks,
+            reason=fact.reason,
+            restart=found.number,
+            count=found.count,
+            not_before=found.not_before,
+            deadline=found.deadline,
+        )
+    )
+    return True
+
+
+@judges(GroupPodsMade)
+def on_group_pods_made(draft: Draft, index: int, fact: GroupPodsMade) -> None:
+    """Permit the next pods of a copy that starts again, once: with the names of the former pods, which are gone."""
+    run = draft.state.runs.get(fact.run_id)
+    copies = () if run is None or run.stopping else run.restarts
+    # By its number: what was made for an earlier restart may be told late, and is no pod of this one.
+    for copy in copies:
+        is_new = run is not None and set(fact.uids).isdisjoint(run.permitted)
+        whole = len(set(fact.uids)) == len(fact.uids) == len(copy.ranks)
+        if copy.number == fact.restart and copy.is_out and is_new and whole:
+            draft.add(GroupPermitted(kind="group_permitted", run_id=fact.run_id, restart=fact.restart, uids=fact.uids))
+
+
+@judges(GroupStarted)
+def on_group_started(draft: Draft, index: int, fact: GroupStarted) -> None:
+    """A copy that started again runs, once."""
+    run = draft.state.runs.get(fact.run_id)
+    copies = () if run is None or run.stopping else run.restarts
+    if any(copy.number == fact.restart and copy.permitted and copy.deadline for copy in copies):
+        draft.add(GroupResumed(kind="group_resumed", run_id=fact.run_id, restart=fact.restart))

@@ -5,27 +5,26 @@ from typing import Literal
 from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.idle import idle_policy
 from tessera.domain.state import State
-from tessera.domain.work.checkpoints import is_known, is_used_again
-from tessera.domain.work.phases import Phase
-from tessera.domain.work.starting import given_ms
+from tessera.domain.work.dependencies import explain_detached
+from tessera.domain.work.gang import RestartingCopy
+from tessera.domain.work.starting import find_awaited, given_ms
 from tessera.domain.work.stops import may_end_instead
 from tessera.engine.placement.capacity import stopped_ts
+from tessera.engine.preemption.group_restarts import is_said_of_former_pod
+from tessera.engine.preemption.ladder import choose_rung, failing_nodes
+from tessera.engine.preemption.retries import fails_by, final_reason, find_rule, has_held, may_try_again, pause_ms
 from tessera.engine.preemption.rules import find_stuck, in_the_way, is_unneeded
 from tessera.engine.queueing.readiness import explain_missing_pods
 from tessera.scheduler.decide.arrays import cancel_run, hold_failing_array
-from tessera.scheduler.decide.draft import SCHEDULER, Draft, judges, record_waiting
-from tessera.scheduler.decide.elastic import go_on_without
-from tessera.scheduler.decide.jobs import end_as_owner, give_up_earmark, record_closed
-from tessera.scheduler.decide.nodes import back_off, failed_quickly, note_end
-from tessera.scheduler.decide.restarts import keep_place
+from tessera.scheduler.decide.draft import SCHEDULER, Draft, give_up_earmark, judges, record_waiting
+from tessera.scheduler.decide.elastic import go_on_without, grow_by_shift
+from tessera.scheduler.decide.jobs import end_as_owner, record_closed
+from tessera.scheduler.decide.machines.nodes import back_off, failed_quickly, note_end
+from tessera.scheduler.decide.restarts import keep_place, restart_group
 from tessera_schemas.facts import (
     BindFailed,
-    CheckpointReported,
-    CheckpointSaved,
     EvictionBlocked,
-    PodsBack,
     PodsBound,
-    PodsGone,
     PodsLost,
     PodsMade,
     RunAbsent,
@@ -33,48 +32,35 @@ from tessera_schemas.facts import (
     RunIdle,
     RunStarted,
     RunUntouched,
-    RunUsed,
     StartDelayed,
 )
-from tessera_schemas.job import RoleReach
 from tessera_schemas.ledger import (
-    BackInLine,
     Bound,
     Delayed,
     EarmarkEnded,
     Finished,
     Held,
-    OutOfLine,
     Permitted,
     Released,
     Requeued,
     Revoked,
-    Saved,
     Spared,
     Started,
-    UseNoted,
     Warned,
 )
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.ledger_form import GPU_USE_FROM, STARTS_TELL_ALL_FROM
-from tessera_schemas.work.run_ends import EVICTIONS, Limit, PauseRule, RunEnd, end_of
+from tessera_schemas.shard.ledger_form import STARTS_TELL_ALL_FROM
+from tessera_schemas.work.run_ends import CANCELS_FROM_WITHIN, EVICTIONS, Limit, RunEnd, end_of
 
 NODES_NAMED = 4
-SHORT_PAUSE_MAX_SECONDS = 60
-"""Longest pause after a run that was broken by anything but its program."""
-AVOID_MAX = 64
-"""Nodes that one record names as having failed a run."""
-TROUBLES_AT_ONCE = 5
-"""So many such runs in a row are followed by no pause, where somebody stops pods whose program is well."""
 
 
 def is_start_due(state: State, ts: int) -> bool:
     """Whether a run, or a pod that one grew by, is past its start's deadline at `ts`, however it was watched."""
     due = state.index.start_by
-    if due and due[0][0] <= ts:
+    if (due and due[0][0] <= ts) or any(_late_copies(run, ts) for run in state.runs.found(state.index.restarting)):
         return True
-    extras = (extra for run in state.runs.found(state.index.elastic) for extra in run.extra)
-    return any(0 < extra.deadline <= ts for extra in extras)
+    return any(0 < extra.deadline <= ts for run in state.runs.found(state.index.elastic) for extra in run.extra)
 
 
 def end_overdue(draft: Draft, facts_wait: bool, starts_since: int) -> None:
@@ -93,6 +79,12 @@ def end_overdue(draft: Draft, facts_wait: bool, starts_since: int) -> None:
         watched = run is not None and state.ts >= starts_since + given_ms(state, run)
         if run is not None and watched and not run.started and not run.stopping:
             _end_late(draft, run, _why_late(state, run, (deadline - run.allocated_ts) // 1000))
+    for run in () if facts_wait else state.runs.found(sorted(state.index.restarting)):
+        late = _late_copies(run, state.ts)
+        if late and not run.stopping and not draft.full and state.ts >= starts_since + given_ms(state, run):
+            numbers = {"seconds": (state.ts - late[0].ts) // 1000, "restarts": late[0].count}
+            detail = f"group {late[0].group}, copy {late[0].copy}"
+            _end_late(draft, run, Reason(code=Code.START_TIMEOUT, numbers=numbers, detail=detail))
     for mark in sorted(state.earmarks.values(), key=lambda m: m.owner):
         if mark.deadline <= state.ts:
             draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="deadline"))
@@ -100,6 +92,11 @@ def end_overdue(draft: Draft, facts_wait: bool, starts_since: int) -> None:
         # may have been told and not been read.
         elif not facts_wait and (stuck := find_stuck(state, mark)) is not None:
             _give_up_on(draft, mark, stuck)
+
+
+def _late_copies(run: Run, ts: int) -> list[RestartingCopy]:
+    """Copies of groups that were to start again and do not run in time."""
+    return [copy for copy in run.restarts if 0 < copy.deadline <= ts]
 
 
 def _give_up_on(draft: Draft, mark: Earmark, stuck: Run) -> None:
@@ -120,7 +117,7 @@ def _give_up_on(draft: Draft, mark: Earmark, stuck: Run) -> None:
 def _end_late(draft: Draft, run: Run, reason: Reason) -> None:
     """Stop a run that has not started in time; a node that starts nothing takes no others for a while."""
     end = end_of(reason.code)
-    revoke(draft, run, reason, "deadline", avoid=run.slow_nodes if end.avoids else ())
+    revoke(draft, run, reason, "deadline", failing=run.slow_nodes)
     for node in run.slow_nodes if end.backs_off else ():
         back_off(draft, node, reason)
 
@@ -156,76 +153,49 @@ def revoke(
     run: Run,
     reason: Reason,
     by: str,
-    avoid: tuple[str, ...] = (),
-    within: tuple[RoleReach, ...] = (),
+    failing: tuple[str, ...] = (),
+    told: RunEnded | BindFailed | None = None,
     observed: str = "",
 ) -> None:
-    """Stop a run; its job is tried again unless its own program failed too often."""
+    """
+    Stop a run; its job is tried again unless its own program failed too often, or as a rule of it says.
+
+    `failing` are the nodes that failed it, and `told` is the fact about its pod, where it was one that ended it.
+    """
     job = draft.state.jobs.get(run.job_id)
+    rule = _find_rule(job, run, reason, told)
     # Decided when the run is stopped, not when it is gone: what the job does next is then in the record, and no fact in
     # between can change it.
-    again = job is not None and may_try_again(draft.state, job, run, reason.code)
+    again = job is not None and may_try_again(draft.state, job, run, reason.code, rule)
     then: Literal["requeue", "failed", "cancelled"] = "requeue" if again else "failed"
+    avoid = failing if _end_by(job, rule, reason.code).avoids else ()
+    # A rule says itself whether the nodes are avoided; the ladder is for the failures that no rule is about.
+    climbs = again and not rule
+    rung = choose_rung(draft.state, job, reason.code, avoid, has_held(draft.state, run)) if climbs else None
     draft.add(
         Revoked(
             kind="revoked",
             run_id=run.run_id,
             reason=reason,
-            then="cancelled" if reason.code is Code.CANCELLED_BY_SCRIPT else then,
+            then="cancelled" if reason.code in CANCELS_FROM_WITHIN else then,
             by=by,
-            avoid=avoid,
-            within=within,
+            avoid=avoid if rung is None else rung.nodes,
+            within=told.within if isinstance(told, BindFailed) else (),
             observed=observed,
+            rule=rule,
         )
     )
+    if rung is not None:
+        draft.add(rung)
 
 
-def may_try_again(state: State, job: Job, run: Run, code: Code) -> bool:
-    """Whether the job is tried again after a run that ended for `code`: only its own program's failures end it."""
-    # Only the program's own failures spend attempts (ADR 0043): a month of node upgrades would else end a job that
-    # never failed.
-    if end_of(code).limit is not Limit.FAIL:
-        return True
-    if not job.retry.on_failure:
-        return False
-    return _strikes(state, job, run) + 1 < job.retry.max_attempts and in_time(state, job, run)
+def _find_rule(job: Job | None, run: Run, reason: Reason | None, told: RunEnded | BindFailed | None) -> int:
+    rank, oom = None if told is None else told.rank, isinstance(told, RunEnded) and told.oom
+    return find_rule(job, run, reason, rank, oom)
 
 
-def has_held(state: State, run: Run) -> bool:
-    """Whether the run worked so long, or saved so much, that the budgets of its job are full again."""
-    steady_ms = state.tree.policy.steady_seconds * 1000
-    ended = run.stopped_ts or state.ts
-    # A run that never started has held nothing, however long it took. Otherwise slow image pulls would fill the budget
-    # again.
-    return run.started and (run.saved_ts > 0 or ended - run.started_ts >= steady_ms)
-
-
-def _strikes(state: State, job: Job, run: Run) -> int:
-    return 0 if has_held(state, run) else job.strikes
-
-
-def in_time(state: State, job: Job, run: Run) -> bool:
-    """Whether the time in which the job may be tried again has not run out; it begins anew with a run that held."""
-    # A budget for trying is not spent by working: a training that fails in its third week has tried once.
-    return has_held(state, run) or state.ts < job.first_ts + job.retry.give_up_seconds * 1000
-
-
-def pause_ms(job: Job, end: RunEnd, strikes: int, troubles: int, runs: int) -> int:
-    """
-    Time that the job waits for its next attempt, after so many counted attempts and troubles in a row before, and so
-    many runs.
-    """
-    if end.pause is PauseRule.OWN:
-        # The shift is bounded before the minimum is taken, since many strikes would make an integer of as many bits. A
-        # first pause above the maximum is the sender's word and stays.
-        seconds = job.retry.backoff_seconds << min(strikes, 20)
-        return min(seconds, max(job.retry.backoff_max_seconds, job.retry.backoff_seconds)) * 1000
-    first = {PauseRule.SHORT: 0, PauseRule.LATE: TROUBLES_AT_ONCE, PauseRule.RUNS: 0}.get(end.pause)
-    troubles = runs if end.pause is PauseRule.RUNS else troubles
-    if first is None or troubles < first:
-        return 0
-    # Six doublings pass the maximum of a minute: more would only make larger numbers to cut.
-    return min(1 << min(troubles - first, 6), SHORT_PAUSE_MAX_SECONDS) * 1000
+def _end_by(job: Job | None, rule: int, code: Code) -> RunEnd:
+    return end_of(code) if job is None else job.retry.end_by(rule, code)
 
 
 def active_run(draft: Draft, run_id: str) -> Run | None:
@@ -243,16 +213,17 @@ def on_pods_made(draft: Draft, index: int, fact: PodsMade) -> None:
         return
     # A second set of pods is never permitted: a binder that comes back and makes pods anew would else have two gangs
     # under one run.
-    if run is not None and not run.uids and len(fact.uids) == len(run.placements):
+    if run is not None and not run.uids and len(fact.uids) == len(run.placements) - run.late:
         draft.add(Permitted(kind="permitted", run_id=run.run_id, uids=fact.uids))
 
 
 def _permit_more(draft: Draft, run: Run | None, fact: PodsMade) -> None:
-    """Permit surplus pods that are still wanted; some may have been given up while they were made."""
+    """Permit late pods, and surplus ones that are still wanted: some may have been given up while they were made."""
     if run is None or not len(set(fact.ranks)) == len(fact.ranks) == len(fact.uids):
         return
     # Only ranks without a UID: a permit that is given stays with the pod that it names.
     open_ = {extra.placement.rank for extra in run.extra if not extra.uid and not extra.leaving}
+    open_ |= {*find_awaited(run)} if run.started else set()
     made = {rank: uid for rank, uid in zip(fact.ranks, fact.uids, strict=True) if rank in open_}
     if made:
         draft.add(Permitted(kind="permitted", run_id=run.run_id, uids=tuple(made.values()), ranks=tuple(made)))
@@ -282,7 +253,7 @@ def on_bind_failed(draft: Draft, index: int, fact: BindFailed) -> None:
         return
     reason = _judge_several_nodes(draft.state, fact.reason, fact.nodes)
     end = end_of(reason.code)
-    revoke(draft, run, reason, "binder", avoid=fact.nodes if end.avoids else (), within=fact.within)
+    revoke(draft, run, reason, "binder", failing=fact.nodes, told=fact)
     for node in fact.nodes if end.backs_off else ():
         back_off(draft, node, reason)
 
@@ -323,13 +294,18 @@ def on_run_ended(draft: Draft, index: int, fact: RunEnded) -> None:
     """All pods succeeded: the job is done. One did not: the gang is over and what is left of it is stopped."""
     run = draft.state.runs.get(fact.run_id)
     # No permit, no pods of ours: whatever ended then, it was none of this run.
-    if run is None or run.over or not run.uids:
+    if run is None or run.over or not run.uids or is_said_of_former_pod(run, fact.rank, fact.uid):
         return
     if run.revoked is not None:
         _end_instead(draft, run, run.revoked, fact)
         return
+    job = draft.state.jobs.get(run.job_id)
+    # A program that its owner's rule fails is not started again by its group either.
+    by_rule = fails_by(job, _find_rule(job, run, fact.reason, fact))
+    if fact.reason is not None and not by_rule and restart_group(draft, run, fact):
+        return
     if fact.reason is not None:
-        revoke(draft, run, fact.reason, "binder", avoid=_failing(run, fact))
+        revoke(draft, run, fact.reason, "binder", failing=failing_nodes(run, fact), told=fact)
         for node in _nodes_of(run, fact.rank):
             note_end(draft, run, node, fact.reason)
         return
@@ -337,6 +313,9 @@ def on_run_ended(draft: Draft, index: int, fact: RunEnded) -> None:
     # started.
     if not run.started:
         on_run_started(draft, index, fact)
+    if draft.state.is_replica(run.job_id):
+        revoke(draft, run, Reason(code=Code.REPLICA_ENDED), "binder")
+        return
     draft.add(Finished(kind="finished", job_id=run.job_id, phase="succeeded", exit_code=0))
 
 
@@ -347,14 +326,14 @@ def _nodes_of(run: Run, rank: int) -> tuple[str, ...]:
 def _end_instead(draft: Draft, run: Run, revoked: Reason, fact: RunEnded) -> None:
     """The end of a run that was to be stopped, and of which nothing had been, where it may count instead."""
     # A script may cancel its job while others stop the run: they wanted it to begin anew, and its owner does not.
-    if fact.reason is not None and fact.reason.code is Code.CANCELLED_BY_SCRIPT:
+    if fact.reason is not None and fact.reason.code in CANCELS_FROM_WITHIN:
         if run.then == "requeue":
             give_up_earmark(draft, run.job_id)
             cancel_run(draft, run, fact.reason, "binder", now=False)
         return
     # The end is the program's own only where nothing of the run had been touched yet; later it may as well be our
     # signal.
-    if not may_end_instead(run):
+    if not may_end_instead(run) or (fact.reason is None and draft.state.is_replica(run.job_id)):
         return
     if fact.reason is None:
         give_up_earmark(draft, run.job_id)
@@ -365,7 +344,8 @@ def _end_instead(draft: Draft, run: Run, revoked: Reason, fact: RunEnded) -> Non
     observed = before.notice or fact.reason.code is Code.TIME_LIMIT
     if job is None or not end_of(fact.reason.code).learns or before.learns or not observed:
         return
-    again = may_try_again(draft.state, job, run, fact.reason.code)
+    rule = _find_rule(job, run, fact.reason, fact)
+    again = may_try_again(draft.state, job, run, fact.reason.code, rule)
     then: Literal["requeue", "failed", "cancelled"] = "failed"
     if again and run.then != "failed":
         then = "cancelled" if run.then == "cancelled" else "requeue"
@@ -377,22 +357,11 @@ def _end_instead(draft: Draft, run: Run, revoked: Reason, fact: RunEnded) -> Non
             reason=fact.reason,
             then=then,
             by="binder",
-            avoid=_failing(run, fact),
+            avoid=failing_nodes(run, fact) if _end_by(job, rule, fact.reason.code).avoids else (),
             ended=True,
+            rule=rule,
         )
     )
-
-
-def _failing(run: Run, fact: RunEnded) -> tuple[str, ...]:
-    """
-    The nodes on which the pods failed that broke the run, or whose kubelets did not take them: something may be wrong
-    there that is in no book here, such as a disk or a GPU. The job's next attempt avoids them while there is room on
-    others.
-    """
-    if fact.reason is None or not end_of(fact.reason.code).avoids:
-        return ()
-    broke = [place.node for place in run.all_placements if place.rank == fact.rank or place.node in fact.nodes]
-    return tuple(dict.fromkeys(broke))[:AVOID_MAX]
 
 
 @judges(EvictionBlocked)
@@ -439,6 +408,7 @@ def on_run_absent(draft: Draft, index: int, fact: RunAbsent) -> None:
         gone = tuple(sorted((leaving | run.releasable) & set(fact.ranks)))
         if gone:
             draft.add(Released(kind="released", run_id=run.run_id, ranks=gone))
+            grow_by_shift(draft, run)
         return
     # Absence of a run that nobody stops is no end: pods that are not made yet are absent, too. What was lost comes as a
     # fact of its own.
@@ -461,9 +431,10 @@ def on_run_absent(draft: Draft, index: int, fact: RunAbsent) -> None:
             kind="finished",
             job_id=job.job_id,
             phase="cancelled" if run.then == "cancelled" else "failed",
-            reason=_final_reason(state, job, run),
+            reason=final_reason(state, job, run),
             exit_code=run.revoked.numbers.get("exit_code"),
             quick=run.then == "failed" and failed_quickly(run),
+            rule=run.rule if run.then == "failed" else 0,
         )
     )
     # The failure is counted by the record above, so that the array is judged afterwards.
@@ -471,13 +442,21 @@ def on_run_absent(draft: Draft, index: int, fact: RunAbsent) -> None:
         hold_failing_array(draft, job.task_of)
 
 
+def is_paused_by(job: Job, code: Code) -> bool:
+    """Whether a job that is queued again for this reason is put on hold, as a session that nobody uses."""
+    # In line again it would hold GPUs for nobody. Users' own pods come back as another job, whatever is said of this.
+    is_idle_session = code is Code.IDLE and job.session is not None and job.adopted is None
+    return code is Code.PAUSED_AS_IDLE or is_idle_session
+
+
 def _requeue(draft: Draft, job: Job, run: Run, reason: Reason) -> None:
     """Back into its queue, or on hold where others have broken too many of its runs in a row."""
-    state, end, fresh = draft.state, end_of(reason.code), has_held(draft.state, run)
+    state, end, fresh = draft.state, job.retry.end_by(run.rule, reason.code), has_held(draft.state, run)
+    reason = job.retry.told_by(run.rule, reason)
     # The pause is reckoned by what came before this run, and forgotten altogether after one that held: a long good run
     # ends every series.
     strikes, troubles, runs = (0, 0, 0) if fresh else (job.strikes, job.troubles, job.attempt - 1)
-    pause, trouble = pause_ms(job, end, strikes, troubles, runs), end.pause in (PauseRule.SHORT, PauseRule.LATE)
+    pause = pause_ms(job, end, strikes, troubles, runs)
     draft.add(
         Requeued(
             kind="requeued",
@@ -485,12 +464,16 @@ def _requeue(draft: Draft, job: Job, run: Run, reason: Reason) -> None:
             not_before=state.ts + pause if pause else 0,
             reason=reason,
             strike=end.spends,
-            trouble=trouble,
+            trouble=end.troubles,
             fresh=fresh,
+            rule=run.rule,
         )
     )
+    if is_paused_by(job, reason.code) and not job.held:
+        draft.add(Held(kind="held", job_id=job.job_id, by=SCHEDULER))
+        record_waiting(draft, job.job_id, reason.model_copy(update={"code": Code.PAUSED_AS_IDLE}))
     # On hold, not failed: whoever broke these runs was not the program, and a release forgives them (ADR 0043).
-    if end.limit is Limit.HOLD and troubles + 1 >= state.tree.policy.requeues_max and not job.held:
+    elif end.limit is Limit.HOLD and troubles + 1 >= state.tree.policy.requeues_max and not job.held:
         draft.add(Held(kind="held", job_id=job.job_id, by=SCHEDULER))
         numbers = {"runs_in_a_row": troubles + 1} | reason.numbers
         why = Reason(code=Code.HELD_AFTER_REQUEUES, numbers=numbers, detail=f"last: {reason.sentence()}"[:1024])
@@ -499,52 +482,10 @@ def _requeue(draft: Draft, job: Job, run: Run, reason: Reason) -> None:
         record_waiting(draft, job.job_id, job.hold)
     elif job.adopted is not None:
         record_waiting(draft, job.job_id, explain_missing_pods(job))
+    elif job.detached and (away := explain_detached(state, job)) is not None:
+        record_waiting(draft, job.job_id, away)
     record_closed(draft, job.job_id, job.queue)
     keep_place(draft, run, end, pause, strikes + troubles)
-
-
-@judges(PodsBack)
-def on_pods_back(draft: Draft, index: int, fact: PodsBack) -> None:
-    """The pods of an adopted job are there again, are others, or are of an owner that survives another eviction."""
-    job = draft.state.jobs.get(fact.job_id)
-    if job is None or job.adopted is None or job.phase is not Phase.QUEUED:
-        return
-    news = None if fact.preemptible == job.preemptible else fact.preemptible
-    budget = None if fact.budget == job.adopted.budget else fact.budget
-    # The binder repeats what it sees: a record only where something is another.
-    if not job.away and news is None and budget is None and fact.uids == job.adopted.uids:
-        return
-    back = BackInLine(kind="back_in_line", job_id=job.job_id, preemptible=news, uids=fact.uids, budget=budget)
-    draft.add(back)
-    if job.away and not job.held:
-        record_waiting(draft, job.job_id, Reason(code=Code.WAITING_FOR_TURN))
-        record_closed(draft, job.job_id, job.queue)
-
-
-@judges(PodsGone)
-def on_pods_gone(draft: Draft, index: int, fact: PodsGone) -> None:
-    """No devices wait for pods that are not there; the job keeps its place."""
-    job = draft.state.jobs.get(fact.job_id)
-    if job is None or job.adopted is None or job.away or job.phase is not Phase.QUEUED:
-        return
-    draft.add(OutOfLine(kind="out_of_line", job_id=job.job_id))
-    if not job.held:
-        record_waiting(draft, job.job_id, explain_missing_pods(job))
-
-
-def _final_reason(state: State, job: Job, run: Run) -> Reason:
-    """Why the job ended: the last run's reason, or that its attempts ran out with it."""
-    last = run.revoked or Reason(code=Code.CANCELLED)
-    # Time before attempts: where both have run out, more attempts would not have helped.
-    if run.then == "failed" and last.code is not Code.IDLE and not in_time(state, job, run):
-        numbers = {"attempts": job.attempt, "give_up_seconds": job.retry.give_up_seconds} | last.numbers
-        return Reason(code=Code.RETRY_TIME_EXHAUSTED, numbers=numbers, detail=f"last: {last.sentence()}"[:1024])
-    if run.then == "failed" and job.retry.max_attempts > 1 and _strikes(state, job, run) + 1 >= job.retry.max_attempts:
-        numbers = {"attempts": job.attempt} | last.numbers
-        return Reason(code=Code.ATTEMPTS_EXHAUSTED, numbers=numbers, detail=f"last: {last.sentence()}"[:1024])
-    # A cancel that came while the run was stopping for another reason leaves no detail of its own.
-    cancelled = last.code in (Code.CANCELLED, Code.CANCELLED_BY_SCRIPT)
-    return last if run.then == "failed" or cancelled else Reason(code=Code.CANCELLED)
 
 
 @judges(RunIdle)
@@ -569,54 +510,3 @@ def on_run_idle(draft: Draft, index: int, fact: RunIdle) -> None:
         reason = Reason(code=Code.IDLE, numbers={"idle_seconds": fact.idle_seconds})
         then = "failed" if policy.action == "fail" else "requeue"
         draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then=then, by="reclamation"))
-
-
-@judges(RunUsed)
-def on_run_used(draft: Draft, index: int, fact: RunUsed) -> None:
-    """
-    Takes over a measurement that covers more than the one that is known, of a run until its release.
-
-    Facts say sums, and so a repeat, an older fact, and one of a replica that has seen less of the run change nothing.
-    """
-    run, state = draft.state.runs.get(fact.run_id), draft.state
-    if run is None or not run.started or state.format < GPU_USE_FROM:
-        return
-    known = 0 if run.gpu_use is None else run.gpu_use.measured_gpu_milli_ms
-    job = state.jobs.get(run.job_id) or state.ended.get(run.job_id)
-    held = 0 if job is None else job.gpu_milli_ms
-    held += 0 if run.over else run.amount.gpu_milli * (state.ts - run.uncounted_ts)
-    # More than its job ever held is no measurement of it, whatever a source says.
-    if known < fact.use.measured_gpu_milli_ms <= held:
-        draft.add(UseNoted(kind="use_noted", fact=index, run_id=run.run_id))
-
-
-@judges(CheckpointSaved)
-def on_checkpoint_saved(draft: Draft, index: int, fact: CheckpointSaved) -> None:
-    """Also from a run that is being stopped: saving is what its notice is for."""
-    _save(draft, fact.run_id, fact.path, fact.at)
-
-
-@judges(CheckpointReported)
-def on_checkpoint_reported(draft: Draft, index: int, fact: CheckpointReported) -> None:
-    """
-    Takes a reported checkpoint as if the job's pod had said it. An earlier attempt's does not count for the present
-    one. A known path counts again with its new time: trainers keep two places in turn, or one.
-    """
-    job = draft.state.jobs.get(fact.job_id)
-    # Attempt 0 is a sender that does not know which one it is; what names another attempt comes from pods that are
-    # gone.
-    if job is not None and job.tenant == fact.tenant and fact.attempt in (0, job.attempt):
-        run = draft.state.runs.get(job.run_id)
-        _save(draft, job.run_id, fact.path, fact.at, again=run is not None and is_used_again(run, draft.state.ts))
-
-
-def _save(draft: Draft, run_id: str, path: str, at: str, again: bool = False) -> None:
-    """
-    A checkpoint that pods show is new once per run, whichever of them do: a late look at an old one must neither end a
-    notice in which nothing was saved, nor become the place where the next attempt goes on.
-    """
-    run = draft.state.runs.get(run_id)
-    if run is None or not run.started or run.over or draft.state.jobs.get(run.job_id) is None:
-        return
-    if again or not is_known(run, path, at):
-        draft.add(Saved(kind="saved", run_id=run.run_id, path=path, at=at))

@@ -1,11 +1,16 @@
 """Start what fits: first the jobs for which room was made, then each pool's line."""
 
+from collections.abc import Iterable
+
+from tessera.domain.devices.datasets import bytes_read
+from tessera.domain.devices.resources import Need, Node
 from tessera.domain.entities import RESTART, Earmark, Job
 from tessera.domain.state import State
 from tessera.domain.work.gang import Gang
 from tessera.domain.work.starting import closing, explain_closing, start_timeout_ms
 from tessera.engine.placement.capacity import nodes_without
 from tessera.engine.placement.faults import placement_faults
+from tessera.engine.placement.fits import fits, never_fits
 from tessera.engine.queueing.allocation_size import longest_of, most_bytes, most_bytes_in, too_large
 from tessera.engine.queueing.readiness import (
     awaits_room,
@@ -149,9 +154,13 @@ class _Line:
 
     def goes_on(self, place: int, job: Job) -> bool:
         """Start the job, or say why not; False when the rest of the line is left to the next message."""
-        goes_on, state = self._judged(place, job), self._draft.state
+        state = self._draft.state
+        if job.gang.has_neighbours:  # a start before it in the line may have changed where it may go
+            job = state.jobs.get(job.job_id) or job
+        goes_on = self._judged(place, job)
         if len(self._blocked) < PASSED_MAX:
-            self._blocked += [each for each in state.jobs.found((job.job_id,)) if awaits_room(state, each)]
+            found = (each for each in state.jobs.found((job.job_id,)) if not waits_for_data(each))
+            self._blocked += [each for each in found if awaits_room(state, each)]
         return goes_on
 
     def _judged(self, place: int, job: Job) -> bool:
@@ -205,6 +214,13 @@ class _Line:
         return kept if closed is None else explain_closing(state, closed, job)
 
     def _start(self, job: Job, choice: Choice) -> bool:
+        flavor, places = choice
+        waits = wait_for_data(self._draft.state, job, places, self._places.capacity(flavor, ()).nodes.values())
+        if waits is not None:
+            # Told by itself and not as a refusal: each of equal jobs waits until a time of its own.
+            self._places.let_go(job)
+            record_waiting(self._draft, job.job_id, waits)
+            return True
         allocate(self._draft, job, *choice, self._places.passed_by(job, self._blocked))
         self._places.taken(job, *choice)
         self._refused.clear()
@@ -289,6 +305,62 @@ def _permit(draft: Draft, job: Job) -> None:
 
     Whether they are still there at the time of the bind is the binder's to see, of these as of all pods.
     """
-    uids = () if job.adopted is None else job.adopted.uids
-    if len(uids) == job.pods and PERMIT_BYTES + sum(map(len, uids)) + 3 * len(uids) <= draft.bytes_left:
+    uids, late = ((), 0) if job.adopted is None else (job.adopted.uids, job.adopted.late_pods)
+    if len(uids) == job.pods - late and PERMIT_BYTES + sum(map(len, uids)) + 3 * len(uids) <= draft.bytes_left:
         draft.add(Permitted(kind="permitted", run_id=run_id(job.job_id, job.attempt + 1), uids=uids))
+
+
+# -- a while for data
+#
+# The time is counted from when the job could first have started, and is a part of what reading anew would take: what is
+# waited never exceeds what is saved, and nobody behind the job waits for it. Zaharia et al., Delay Scheduling, EuroSys
+# 2010, found that short waits reach most of what there is to have.
+
+
+def waits_for_data(job: Job) -> bool:
+    """Whether the job was told last that it waits for a node that has its data sets."""
+    return job.reason is not None and job.reason.code is Code.WAITING_FOR_DATA
+
+
+def wait_for_data(state: State, job: Job, places: tuple[Placement, ...], nodes: Iterable[Node]) -> Reason | None:
+    """
+    Why the job does not start on `places` yet, though it could: one of `nodes` has more of its data sets, and is full.
+
+    None for gangs of several nodes, which would have to come free together, and for jobs that hold up others.
+    """
+    caches, first = state.tree.policy.data_caches, places[0].node
+    if not job.gang.reads_data or not caches.wait_percent or not caches.read_bytes_per_second or _holds_up(state, job):
+        return None
+    # A wait that is over stays over until the next attempt, however full the nodes are then.
+    if any(place.node != first for place in places) or 0 < job.data_until <= state.ts:
+        return None
+    # What the node chosen has already it would not read, so that only the difference is waited for.
+    needs = [job.gang.need_of[place.role] for place in places]
+    saved = _saved_bytes(needs, state.nodes.found((first,)), nodes)
+    wait_ms = saved * 1000 // caches.read_bytes_per_second * caches.wait_percent // 100
+    if not saved or not (job.data_until or wait_ms):
+        return None
+    # The first of its waits counts: a node that fills up again in between does not make it longer.
+    until = job.data_until or state.ts + wait_ms
+    numbers = {"until_ts": until, "seconds": (until - state.ts + 999) // 1000, "saved_bytes": saved}
+    return Reason(code=Code.WAITING_FOR_DATA, numbers=numbers)
+
+
+def _holds_up(state: State, job: Job) -> bool:
+    """Whether others wait until the job starts: in a strict queue, or behind room that is kept for it."""
+    return is_reserved(job) or state.tree.queues[job.queue].queueing_strategy == "strict_fifo"
+
+
+def _saved_bytes(needs: list[Need], chosen: Iterable[Node], nodes: Iterable[Node]) -> int:
+    """Bytes that the node chosen has to read, and the best of `nodes` has not; 0 without a better one."""
+    missing, least = sum(bytes_read(needs, node)[1] for node in chosen), list[int]()
+    for node in nodes:
+        # Most nodes have none of it, and what a node has is known at less cost than whether it suits.
+        if (node.kept_data or node.told_data) and (reads := bytes_read(needs, node)[1]) < missing:
+            least += [reads] if _may_come_free(needs, node) else []
+    return missing - min(least, default=missing)
+
+
+def _may_come_free(needs: list[Need], node: Node) -> bool:
+    """Whether the node suits all of the pods and is full: one with room was passed over for what its score says."""
+    return all(never_fits(need, node) is None for need in needs) and any(fits(need, node) for need in needs)

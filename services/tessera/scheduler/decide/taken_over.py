@@ -1,8 +1,9 @@
 """
-Take over pods that work for a job and for no run of this ledger, as after a restore to an older end.
+Take over pods that Tessera's run did not make: those that work for a job and for no run of this ledger, as after a
+restore to an older end, and users' pods of a waiting job that come and go.
 
-The job was sent again under its key, and its pods never stopped: they go on as its next run, where they stand. Until
-then they count as others', so that nothing else was placed on what they take.
+Of the former the job was sent again under its key, and its pods never stopped: they go on as its next run, where they
+stand. Until then they count as others', so that nothing else was placed on what they take.
 """
 
 from collections.abc import Sequence
@@ -11,13 +12,15 @@ from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.entities import Job
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
-from tessera.scheduler.decide.draft import Draft, judges
-from tessera.scheduler.decide.jobs import give_up_earmark
+from tessera.engine.queueing.readiness import explain_missing_pods
+from tessera.scheduler.decide.draft import Draft, give_up_earmark, judges, record_waiting
+from tessera.scheduler.decide.jobs import record_closed
 from tessera.scheduler.decide.starts import allocate
 from tessera_schemas.base import run_id
 from tessera_schemas.cluster.devices import NAMES_NO_CARDS, OF_REPLICAS
-from tessera_schemas.facts import PodsFound
-from tessera_schemas.ledger import Permitted, PodsTakenOver
+from tessera_schemas.facts import PodsBack, PodsFound, PodsGone
+from tessera_schemas.ledger import BackInLine, OutOfLine, Permitted, PodsTakenOver
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.placement import Placement
 
 
@@ -91,3 +94,32 @@ def _free_slots(node: Node, need: Need) -> tuple[int, ...] | None:
         return None
     free = tuple(slot for slot, left in enumerate(node.gpu_free) if left == WHOLE_GPU)[: need.gpus]
     return free if len(free) == need.gpus else None
+
+
+@judges(PodsBack)
+def on_pods_back(draft: Draft, index: int, fact: PodsBack) -> None:
+    """The pods of an adopted job are there again, are others, or are of an owner that survives another eviction."""
+    job = draft.state.jobs.get(fact.job_id)
+    if job is None or job.adopted is None or job.phase is not Phase.QUEUED:
+        return
+    news = None if fact.preemptible == job.preemptible else fact.preemptible
+    budget, service = job.adopted.news_of(fact.budget, fact.service)
+    # The binder repeats what it sees: a record only where something is another.
+    if not job.away and news is None and budget is None and service is None and fact.uids == job.adopted.uids:
+        return
+    said = {"preemptible": news, "uids": fact.uids, "budget": budget, "service": service}
+    draft.add(BackInLine.model_validate({"kind": "back_in_line", "job_id": job.job_id} | said))
+    if job.away and not job.held:
+        record_waiting(draft, job.job_id, Reason(code=Code.WAITING_FOR_TURN))
+        record_closed(draft, job.job_id, job.queue)
+
+
+@judges(PodsGone)
+def on_pods_gone(draft: Draft, index: int, fact: PodsGone) -> None:
+    """No devices wait for pods that are not there; the job keeps its place."""
+    job = draft.state.jobs.get(fact.job_id)
+    if job is None or job.adopted is None or job.away or job.phase is not Phase.QUEUED:
+        return
+    draft.add(OutOfLine(kind="out_of_line", job_id=job.job_id))
+    if not job.held:
+        record_waiting(draft, job.job_id, explain_missing_pods(job))

@@ -20,6 +20,8 @@ from tessera_schemas.base import run_id
 from tessera_schemas.cluster.device_claims import OF_CLASS
 from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.ledger import LEDGER_MESSAGE
+from tessera_schemas.shard.records import ResizeBegun, ResizeEnded
+from tessera_schemas.work.spec_changes import SizeOfRole, larger_of, resized_role
 
 __all__ = ["AccountSaid", "check_account"]
 
@@ -155,6 +157,24 @@ class AccountBook:
     def _roles(self, job_id: str) -> dict[str, Any]:
         return {role.name: role for role in self._gangs[job_id]}
 
+    def _resize_begun(self, r: ResizeBegun) -> None:
+        self._asks(r)
+        self._holds(r.run_id, larger_of(self._runs[r.run_id].holder.roles[r.role], r))
+
+    def _resize_ended(self, r: ResizeEnded) -> None:
+        self._asks(r)
+        if r.reason is None:
+            self._holds(r.run_id, r)
+
+    def _asks(self, r: ResizeBegun | ResizeEnded) -> None:
+        job = r.run_id.partition("-")[0]
+        self._gangs[job] = [resized_role(role, r) if role.name == r.role else role for role in self._gangs[job]]
+
+    def _holds(self, name: str, size: SizeOfRole) -> None:
+        holder = self._runs[name].holder
+        holder.roles = {**holder.roles, size.role: resized_role(holder.roles[size.role], size)}
+        self._nodes.touch(holder)
+
     def _grown(self, r: m.Grown) -> None:
         self._nodes.grow(self._runs[r.run_id].holder, r.placements)
         self._changed(r.run_id)
@@ -183,9 +203,11 @@ class AccountBook:
             line = "gpu", self._nodes.pool_of(run.holder), cause, run.holder.tenant, run.holder.key[1]
             hour[line] += now[at] - before[at]
 
-    def _shrunk(self, r: m.Shrunk) -> None:
+    def _shrunk(self, r: Any) -> None:
         self._runs[r.run_id].leaving |= {*r.ranks}
         self._changed(r.run_id)
+
+    _roles_shifted = _shrunk
 
     def _revoked(self, r: m.Revoked) -> None:
         self._runs[r.run_id].stops = True

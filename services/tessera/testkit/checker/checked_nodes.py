@@ -7,27 +7,32 @@ from tessera.testkit.devices_checker import ANY, CheckedDevices, drawn_amounts, 
 from tessera_schemas.cluster.devices import NAMES_NO_CARDS, OF_REPLICAS, serves
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.cluster.mig import milli_at
+from tessera_schemas.cluster.resource_kinds import WHOLE_NODE
 from tessera_schemas.config import Pool, Queue, Tenant
 from tessera_schemas.facts import NodeSeen
-from tessera_schemas.job import AffinityTerm, Resources, Role
+from tessera_schemas.job import AffinityTerm, JobSpec, Resources, Role
 from tessera_schemas.work.placement import Placement
 
 NO_NODE = NodeSeen(kind="node_seen", name="none", gone=True)
 ENOUGH = {"memory": ("hami", "mps"), "compute": ("hami", "mps"), "hardware": ()}
 """Device profiles whose shares are kept apart so, by the isolation that is asked for."""
 HeldAmounts = Counter[tuple[str, str]]
-"""(node, what) to amount: cpu_milli, memory_bytes, pods, gpus (whole), gpu/<slot> in thousandths, device/<name>,
-and of devices that drivers publish as `drawn_amounts` has them."""
+"""(node, what) to amount: cpu_milli, memory_bytes, pods, whole_node, gpus (whole), gpu/<slot> in thousandths,
+device/<name>, one/<anti-affinity group>, and of devices that drivers publish as `drawn_amounts` has them."""
 
 
-def amounts(gang: Iterable[Role], placements: Iterable[Placement]) -> HeldAmounts:
-    """Amounts that these pods hold, node by node and device by device."""
+def amounts(gang: Iterable[Role], placements: Iterable[Placement], tenant: str = "", job_id: str = "") -> HeldAmounts:
+    """
+    Amounts that these pods hold, node by node and device by device; `job_id` is that of an array for its tasks.
+    """
     total = HeldAmounts()
     for role, place in zip(gang, placements, strict=True):
         held = {"cpu_milli": role.cpu_milli, "memory_bytes": role.memory_bytes, "pods": 1}
         slots = Counter(place.devices)
         held |= {"gpus": role.resources.gpus} | {f"gpu/{at}": n * place.gpu_milli for at, n in slots.items()}
         held |= {f"device/{name}": n for name, n in (role.resources.extended | role.named_amounts).items()}
+        held |= {WHOLE_NODE: held.pop(f"device/{WHOLE_NODE}")} if role.exclusive else {}
+        held |= {f"one/{tenant}/{of.group or ''}/{'' if of.group else job_id}": 1 for of in role.anti_affinity}
         held |= drawn_amounts(place.drawn)
         total.update({(place.node, what): amount for what, amount in held.items()})
     return total
@@ -101,6 +106,10 @@ class CheckedNodes:
         slot that its node has lost takes none of those that it has, unless nobody says which card a slot is.
         """
         seen = self.nodes.get(node, NO_NODE)
+        if what == WHOLE_NODE or (what == "pods" and book[node, WHOLE_NODE]):
+            return 1  # who has the node to itself is the only pod of ours there
+        if what.startswith("one/"):
+            return 1
         if what.startswith("gpu/"):
             return 1000 if 0 <= int(what[4:]) < seen.gpus else 0
         if what.startswith(("drawn/", "part/")):
@@ -155,6 +164,7 @@ class CheckedNodes:
             and not self._isolates(role, place, node),
             f"it does not tolerate {suffers}": bool(suffers),
             (unanswered := self.devices.unanswered(claims, place.drawn, node, joined)): bool(unanswered),
+            f"the node has {node.gpus} GPUs": role.exclusive and node.gpus != asked.gpus,
             "its kubelet keeps no pod within a NUMA zone": bool(asked.numa_policy) and not node.zones,
         }
         return "; ".join(text for text, holds in wrong.items() if holds)
@@ -163,6 +173,23 @@ class CheckedNodes:
         """Whether a pod's share, and shared GPUs of its claims, are apart as it asks; other GPUs are its own."""
         own = not role.resources.gpu_milli or node.device_profile in ENOUGH[role.resources.isolation]
         return own and self.devices.are_isolated(place.drawn, node, role.resources.isolation)
+
+    def scattered(self, job: JobSpec, places: Sequence[Placement], labels: dict[str, str]) -> str:
+        """A copy of a group of pods that is not in the domain which it needs; "" if there is none."""
+        wrong = []
+        for group in job.groups:
+            copies: dict[int, list[NodeSeen]] = {}
+            for role in job.roles if group.topology is not None and group.topology.required else ():
+                at = [self.nodes.get(place.node, NO_NODE) for place in places if place.role == role.name]
+                size = group.pods.get(role.name, 0) if group.pods else len(at)
+                for number, node in enumerate(at if size else ()):
+                    copies.setdefault(number // size, []).append(node)
+            asked = [] if group.topology is None else [group.topology.level, *group.topology.wider]
+            for number, there in copies.items():
+                values = [{node.labels.get(labels.get(level, level)) for node in there} for level in asked]
+                if not any(len(found) == 1 and None not in found for found in values):
+                    wrong.append(f"copy {number} of group {group.name} is in no one domain")
+        return "; ".join(wrong)
 
     def apart(self, gang: Iterable[Role], places: Sequence[Placement], labels: dict[str, str]) -> str:
         """
@@ -185,7 +212,7 @@ class CheckedNodes:
                 wrong.append(f"{name} is not where {role.same_node_as} is")
             if role.spread:
                 pods = Counter(n.labels.get(labels.get(role.spread, role.spread)) for n in at[name])
-                uneven = None in pods or max(pods.values()) - min(pods.values()) > 1
+                uneven = None in pods or max(pods.values()) - min(pods.values()) > role.max_skew
                 wrong += [f"{name} is not evenly spread over {role.spread}"] if uneven else []
         sharing: dict[str, list[NodeSeen]] = {}
         for name, role in roles.items():

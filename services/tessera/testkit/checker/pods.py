@@ -49,7 +49,7 @@ class Pods:
         self.story.report.examined["binds"] += 1
         self.bound.add(uid)
         pod = f"pod {uid} of run {run and run.run_id} rank {rank}"
-        if run is None or uid != run.uids.get(rank):
+        if run is None or (uid != run.uids.get(rank) and (rank, uid) not in run.former):
             self.story.demand(False, "I3", f"{pod} has no permit")
             return
         given = run.placements[rank].node

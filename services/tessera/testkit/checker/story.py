@@ -9,20 +9,25 @@ from typing import Any
 from pydantic import ValidationError
 
 from tessera.testkit.checker.checked_nodes import CheckedNodes, HeldAmounts, amounts
+from tessera.testkit.checker.neighbours import NOTHING, StandingPod, crossed
 from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.cluster import device_facts as d
 from tessera_schemas.config import Queue
 from tessera_schemas.job import JobSpec, Role
+from tessera_schemas.shard import records as s
 from tessera_schemas.shard.ledger_form import chain_hash
 from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.spec_changes import SizeOfRole, larger_of, resized_role, with_size
 
 LATE_MS = 60_000  # how far past a run's deadline its start or revoke may be before it counts as missed
 ENDS = ("succeeded", "failed", "cancelled")
+ASKS = f.UpdateRequested | s.RolesRequested | s.ResizeRequested
 CITES: dict[str, Any] = {"config_set": f.ConfigProposed, "config_refused": f.ConfigProposed, "node_changed": f.NodeSeen}
-CITES |= {"pods_taken_over": f.PodsFound, "devices_noted": d.LayoutSeen | d.ClassSeen | d.DevicesSelected}
-CITES |= {"job_queued": f.JobAdmitted, "job_turned_away": f.JobAdmitted | f.JobRefused | f.UpdateRequested}
+CITES |= {"job_queued": f.JobAdmitted, "pods_taken_over": f.PodsFound}
+CITES |= {"devices_noted": d.LayoutSeen | d.ClassSeen | d.DevicesSelected}
+CITES |= {"job_turned_away": f.JobAdmitted | f.JobRefused | ASKS, "dataset_noted": s.DatasetTold}
 MOVES = {  # record, or how it ended: what is broken if the job is in none of these phases; the phase after
     "array_closed": ("I4", ("array",), ""),
     "dependency_met": ("I4", ("queued", "array"), ""),
@@ -41,6 +46,12 @@ MOVES = {  # record, or how it ended: what is broken if the job is in none of th
     "released": ("I10", ("evicting", *ENDS), ""),
     "grown": ("I3", ("running",), ""),
     "shrunk": ("I4", ("running",), ""),
+    "roles_shifted": ("I4", ("running",), ""),
+    "group_restarted": ("I4", ("running",), ""),
+    "group_permitted": ("I3", ("running",), ""),
+    "group_resumed": ("I3", ("running",), ""),
+    "resize_begun": ("I4", ("running",), ""),
+    "resize_ended": ("I4", ("running",), ""),
     "permitted_part": ("I3", ("running",), ""),
     "released_part": ("I10", ("running", "evicting", *ENDS), ""),
     "requeued": ("I4", ("evicting",), "queued"),
@@ -59,15 +70,21 @@ class CheckedJob:
     levels: dict[str, str]  # the labels of topology levels when it was queued
     not_before: int = 0
     adopted: bool = False
+    late: int = 0  # its last pods, which come once the others run
     taken_over: tuple[str, ...] = ()  # the nodes where its pods work already, until it is allocated there
     phase: str = "queued"
     forget_ts: int = 0
     runs: "list[CheckedRun]" = field(default_factory=list)
+    array: str = ""  # of which it is a task
 
     @property
     def stands(self) -> str:
         """An array has no run: its end is the relations checker's to judge."""
         return "array" if self.spec.array is not None and self.phase == "queued" else self.phase
+
+    def amounts(self, gang: Iterable[Role], placements: Iterable[Placement]) -> HeldAmounts:
+        """Amounts that these pods of it hold."""
+        return amounts(gang, placements, self.tenant, self.array or self.job_id)
 
 
 @dataclass(slots=True)
@@ -89,6 +106,15 @@ class CheckedRun:
     gone: set[int] = field(default_factory=set)
     free: set[int] = field(default_factory=set)
     start_ms: int = 0  # that it has to start in
+    restarts: dict[int, tuple[int, ...]] = field(default_factory=dict)  # ranks that start again, not permitted yet
+    former: set[tuple[int, str]] = field(default_factory=set)  # what was permitted before that
+    roles: dict[str, Role] = field(default_factory=dict)  # of the sizes that it holds, while resized the larger ones
+
+
+def _standing(job: CheckedJob, placements: Iterable[Placement]) -> list[StandingPod]:
+    roles = {role.name: role for role in job.spec.roles}
+    known = (place for place in placements if place.role in roles)
+    return [StandingPod(job.tenant, roles[place.role], place.node, job.levels) for place in known]
 
 
 class Story:
@@ -209,16 +235,17 @@ class Story:
             for role, node in zip(gang, fact.nodes, strict=True):
                 self.checked_nodes.take_over(role, node)
 
-    def _job_turned_away(self, r: m.JobTurnedAway, fact: f.JobAdmitted | f.JobRefused | f.UpdateRequested) -> None:
-        if not isinstance(fact, f.UpdateRequested):
+    def _job_turned_away(self, r: m.JobTurnedAway, fact: f.JobAdmitted | f.JobRefused | ASKS) -> None:
+        if isinstance(fact, f.JobAdmitted | f.JobRefused):
             self.turned_away.add(fact.job_id)
 
     def _job_queued(self, r: m.JobQueued, fact: f.JobAdmitted) -> None:
         self.demand(fact.job_id == r.job_id, "I7", f"job {r.job_id} is not the job of its fact")
         new = (old := self.jobs.get(r.job_id)) is None or (old.phase in ENDS and old.forget_ts <= self.ts)
         if self.demand(new, "I4", f"job {r.job_id} was queued twice"):
-            adopted, begin_ts = fact.adopted is not None, fact.spec.begin_ts
-            self.jobs[r.job_id] = CheckedJob(r.job_id, fact.tenant, fact.spec, self.levels, begin_ts, adopted)
+            adopted, late = fact.adopted is not None, fact.adopted.late_pods if fact.adopted else 0
+            made = (r.job_id, fact.tenant, fact.spec, self.levels, fact.spec.begin_ts)
+            self.jobs[r.job_id] = CheckedJob(*made, adopted, late)
 
     def _task_queued(self, r: m.TaskQueued) -> None:
         """A task is a job like its array, but for the array."""
@@ -226,7 +253,8 @@ class Story:
         new = old is None or (old.phase in ENDS and old.forget_ts <= self.ts)
         if self.demand(new and array is not None, "I4", f"task {r.job_id} was queued twice") and array is not None:
             spec = array.spec.model_copy(update={"array": None})
-            self.jobs[r.job_id] = CheckedJob(r.job_id, array.tenant, spec, array.levels, array.not_before)
+            task = CheckedJob(r.job_id, array.tenant, spec, array.levels, array.not_before, array=r.array)
+            self.jobs[r.job_id] = task
 
     def _job_moved(self, r: m.JobMoved, job: CheckedJob, _: None) -> None:
         self.demand(job.spec.queue != r.queue, "I4", f"job {r.job_id} moves to {r.queue}, where it is")
@@ -252,10 +280,12 @@ class Story:
         if job.taken_over:
             stands = tuple(place.node for place in placements) == job.taken_over
             self.demand(stands, "I1", f"{owner} is not where its pods work")
-            return amounts(gang, placements)
+            return job.amounts(gang, placements)
         self._may_be(job, owner, gang, placements)
         self.demand(not (apart := self.checked_nodes.apart(gang, placements, job.levels)), "I1", f"{owner}: {apart}")
-        return amounts(gang, placements)
+        scattered = self.checked_nodes.scattered(job.spec, placements, job.levels)
+        self.demand(not scattered, "I1", f"{owner}: {scattered}")
+        return job.amounts(gang, placements)
 
     def _may_be(self, job: CheckedJob, owner: str, roles: list[Role], placements: tuple[Placement, ...]) -> None:
         queue, joined = self.queues.get(job.spec.queue), set[str]()
@@ -275,13 +305,24 @@ class Story:
         early = self.ts < job.not_before and not job.taken_over  # what works already waits for no back-off
         self.demand(not early, "I4", f"{run_id} begins before {job.not_before}")
         self.demand(all(run.released for run in job.runs), "I2", f"{run_id} begins while another is not released")
+        self._heeds_others(run_id, job, r.placements)
         takes, start_ms = self._placed(job, run_id, r.placements), r.deadline - self.ts
         run = CheckedRun(run_id, job, r.deadline, list(r.placements), takes, takes.copy(), start_ms=start_ms)
+        run.roles = {role.name: role for role in job.spec.roles}
         self.runs[run_id] = run
         job.runs.append(run)
         self._take(run_id, run.amounts, self.checked_nodes.held, self.checked_nodes.kept)
         self._spares(run_id, job, takes)
         job.taken_over = ()
+
+    def _heeds_others(self, run_id: str, job: CheckedJob, placements: tuple[Placement, ...]) -> None:
+        new = [] if job.taken_over else [pod for pod in _standing(job, placements) if pod.terms != NOTHING]
+        runs = [run for run in self.runs.values() if new and not run.released]
+        places = [(run.job, [p for p in run.placements if p.rank not in run.free]) for run in runs]
+        others = [pod for each, held in places for pod in _standing(each, held) if pod.terms != NOTHING]
+        for pod in new:
+            wrong = [*crossed(pod, others, self.checked_nodes.nodes)]
+            self.demand(not wrong, "I1", f"{run_id} on {pod.node}: {'; '.join(wrong)}")
 
     def _spares(self, run_id: str, job: CheckedJob, added: HeldAmounts) -> None:
         asked = [role.resources for role in job.spec.roles]
@@ -295,33 +336,79 @@ class Story:
 
     def _permitted(self, r: m.Permitted, job: CheckedJob, run: CheckedRun) -> None:
         every = range(len(run.placements))
-        permits, open_ = dict(zip(r.ranks or every, r.uids, strict=False)), {*every} - {*run.uids, *run.leaving}
-        due = len(r.ranks or every) == len(r.uids) == len({*r.uids}) == len(permits.keys() & open_)
+        named = r.ranks or every[: len(every) - job.late]
+        permits, open_ = dict(zip(named, r.uids, strict=False)), {*every} - {*run.uids, *run.leaving}
+        due = len(named) == len(r.uids) == len({*r.uids}) == len(permits.keys() & open_)
         self.demand(due, "I3", f"{r} is not one UID for each pod")
         run.uids = permits | run.uids
 
     def _grown(self, r: m.Grown, job: CheckedJob, run: CheckedRun) -> None:
-        roles, ranks = {role.name: role for role in job.spec.roles}, [place.rank for place in r.placements]
+        roles, ranks = run.roles, [place.rank for place in r.placements]
         gang = [roles[place.role] for place in r.placements if place.role in roles]
         new = ranks == [*range(len(run.placements), len(run.placements) + len(gang))]
         if not self.demand(new and not run.then, "I3", f"{r.run_id} grows by {ranks} beside {len(run.placements)}"):
             return
         run.placements += r.placements
         self._may_be(job, r.run_id, gang, r.placements)
-        added, nodes = amounts(gang, r.placements), self.checked_nodes
+        added, nodes = job.amounts(gang, r.placements), self.checked_nodes
         self._take(r.run_id, added, nodes.held, nodes.kept, run.amounts, run.kept)
         self._spares(r.run_id, job, added)
 
-    def _shrunk(self, r: m.Shrunk, job: CheckedJob, run: CheckedRun) -> None:
+    def _shrunk(self, r: m.Shrunk | s.RolesShifted, job: CheckedJob, run: CheckedRun) -> None:
         extra = {*range(sum(role.gang for role in job.spec.roles), len(run.placements))} - run.leaving - run.free
         if self.demand(not run.then and {*r.ranks} <= extra, "I4", f"{r.run_id} shrinks by {r.ranks} of {extra}"):
             self._give(run, r.ranks, self.checked_nodes.kept, run.kept)
             run.leaving |= {*r.ranks}
 
+    def _roles_shifted(self, r: s.RolesShifted, job: CheckedJob, run: CheckedRun) -> None:
+        self._shrunk(r, job, run)
+
     def _give(self, run: CheckedRun, ranks: Iterable[int], *books: HeldAmounts) -> None:
-        roles, places = {role.name: role for role in run.job.spec.roles}, [run.placements[rank] for rank in ranks]
+        places = [run.placements[rank] for rank in ranks]
         for book in books:
-            book.subtract(amounts([roles[place.role] for place in places], places))
+            book.subtract(run.job.amounts([run.roles[place.role] for place in places], places))
+
+    def _resize_begun(self, r: s.ResizeBegun, job: CheckedJob, run: CheckedRun) -> None:
+        """From here on pods may be of either size: the run holds the larger, and the job asks for the new one."""
+        self.demand(not run.then and r.role in run.roles, "I4", f"{r.run_id} is resized while it stops")
+        self._holds_as(run, larger_of(run.roles[r.role], r))
+        job.spec = with_size(job.spec, r)
+
+    def _resize_ended(self, r: s.ResizeEnded, job: CheckedJob, run: CheckedRun) -> None:
+        self.demand(not run.then, "I4", f"{r.run_id} ends its resize while it stops")
+        if r.reason is None:
+            self._holds_as(run, r)
+        else:
+            job.spec = with_size(job.spec, r)
+
+    def _holds_as(self, run: CheckedRun, size: SizeOfRole) -> None:
+        """Each pod of the role holds this size; what it holds more has to be there, as nodes are."""
+        before = run.roles[size.role]
+        after, nodes, growth = resized_role(before, size), self.checked_nodes, HeldAmounts()
+        pods = [place for place in run.placements if place.role == size.role and place.rank not in run.free]
+        going = [place for place in pods if place.rank not in run.leaving]
+        for places, book, own in ((pods, nodes.held, run.amounts), (going, nodes.kept, run.kept)):
+            more = run.job.amounts([after] * len(places), places)
+            more.subtract(run.job.amounts([before] * len(places), places))
+            growth = +more
+            self._take(run.run_id, growth, book, own)
+            book.subtract(-more)
+            own.subtract(-more)
+        self._spares(run.run_id, run.job, growth)
+        run.roles[size.role] = after
+
+    def _group_permitted(self, r: s.GroupPermitted, job: CheckedJob, run: CheckedRun) -> None:
+        """New pods of ranks that start again: each UID once in the run, and the former one is bound no more."""
+        ranks = run.restarts.pop(r.restart, ())
+        due = not run.then and len(ranks) == len(r.uids) == len({*r.uids}) and not {*r.uids} & {*run.uids.values()}
+        self.demand(due, "I3", f"{r} is not one new UID for each pod that starts again")
+        run.former |= run.uids.items()
+        run.uids |= dict(zip(ranks, r.uids, strict=False))
+
+    def _group_restarted(self, r: s.GroupRestarted, job: CheckedJob, run: CheckedRun) -> None:
+        run.restarts = {at: ranks for at, ranks in run.restarts.items() if not {*ranks} <= {*r.ranks}}
+        run.restarts[r.restart] = r.ranks
+        self.demand(not run.then and not {*r.ranks} & run.free, "I4", f"{r} starts pods again that are no more")
 
     def _delayed(self, r: m.Delayed, job: CheckedJob, run: CheckedRun) -> None:
         self.demand(r.deadline >= run.deadline, "I3", f"{r.run_id} gets less time to start than it had")
@@ -375,7 +462,8 @@ class Story:
     def _requeued(self, r: m.Requeued, job: CheckedJob, _: None) -> None:
         self._leaves(r, job, "requeue")
         run = job.runs[-1]
-        self.demand(run.saved or run.broken or not run.succeeded, "I4", f"{run.run_id} had succeeded, and is run again")
+        again = run.saved or run.broken or not run.succeeded or job.spec.service is not None
+        self.demand(again, "I4", f"{run.run_id} had succeeded, and is run again")
         job.not_before = r.not_before
 
     def _finished(self, r: m.Finished, job: CheckedJob, _: None) -> None:
@@ -406,7 +494,7 @@ class Story:
         if r.cause == "restart":  # perhaps a part of its last place, and never more
             self.demand(all(place in last for place in r.placements), "I1", f"{what} is not where it ran")
             gang = [role for role in job.spec.roles for _ in range(role.gang)]
-            self.earmarks[r.owner] = mark = amounts([gang[place.rank] for place in r.placements], r.placements)
+            self.earmarks[r.owner] = mark = job.amounts([gang[place.rank] for place in r.placements], r.placements)
         else:
             self.earmarks[r.owner] = mark = self._placed(job, what, r.placements)
         self._take(f"the earmark of {r.owner}", mark, self.checked_nodes.kept)

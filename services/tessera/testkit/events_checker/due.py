@@ -11,6 +11,7 @@ from tessera_schemas.documents.registry import kind_of
 from tessera_schemas.facts import JobAdmitted, JobRefused, UpdateRequested
 from tessera_schemas.ledger import LEDGER_MESSAGE, RECORDS, BudgetReached, JobMoved, JobUpdated, LeftChanged, TaskQueued
 from tessera_schemas.reasons import Code
+from tessera_schemas.shard.records import ResizeRequested, RolesRequested
 from tessera_schemas.subjects import OPERATOR
 
 PREFIX, VERSION = "io.tessera.job.", ".v1"
@@ -71,7 +72,7 @@ class _Jobs:
         type_ = f"{PREFIX}{'unheld' if name == 'held' and event_data['undo'] else name}{VERSION}"
         job_id = event_data.get("job_id") or event_data.get("owner") or event_data.get("run_id", "").partition("-")[0]
         fact = facts[record.fact] if 0 <= getattr(record, "fact", -1) < len(facts) else None
-        if isinstance(fact, UpdateRequested):
+        if isinstance(fact, UpdateRequested | RolesRequested | ResizeRequested):
             return Due(type_, fact.tenant or OPERATOR, NO_QUEUE, {"reasons": event_data["reasons"]})
         if isinstance(fact, JobRefused):
             reasons = {"reasons": event_data["reasons"]} if event_data["reasons"] else {}

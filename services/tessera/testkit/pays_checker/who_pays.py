@@ -1,7 +1,9 @@
 """
 The rule that who failed pays: programs alone spend attempts and fail jobs, and troubles in a row hold a job.
 
-The table is this module's own, and short. Ledgers of engines before `tessera-7` had another rule and are not judged.
+A job's own rules may say otherwise: the first that holds decides, and no other. Roles and memory are in no rule of the
+simulator, and are not read. The table is this module's own, and short. Ledgers of engines before `tessera-7` had
+another rule and are not judged.
 """
 
 from dataclasses import dataclass, field
@@ -12,9 +14,10 @@ from tessera_schemas import ledger as m
 from tessera_schemas.cluster.labels import SIMULATE_PREFIX
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobSpec
-from tessera_schemas.reasons import Code
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.run_ends import RULED, SIGNALS, end_of
 
-OWN = frozenset({Code.POD_FAILED, Code.TIME_LIMIT, Code.IDLE})
+OWN = frozenset({Code.POD_FAILED, Code.TIME_LIMIT, Code.IDLE, Code.REPLICA_ENDED})
 """What is the program's own doing, or for its owner's rule about it."""
 EXHAUSTED = frozenset({Code.ATTEMPTS_EXHAUSTED, Code.RETRY_TIME_EXHAUSTED})
 """Ends that rest on the end of the last run before."""
@@ -42,6 +45,26 @@ class Payer:
         """Whether the last run worked so long, or saved so much, that earlier ones are forgiven."""
         worked = self.started_ts is not None
         return worked and (self.saved or self.revoked_ts - (self.started_ts or 0) >= steady_seconds * 1000)
+
+    def decides(self, reason: Reason) -> int:
+        """Number of the rule of the job that decides over an end; 0: none."""
+        code, exit_code = reason.code, reason.numbers.get("exit_code")
+        words: set[str] = {code, "program" if code in OWN else end_of(code).whose} if code in RULED else set()
+        for number, rule in enumerate(self.spec.retry.rules, 1):
+            codes = {*rule.exit_codes, *(128 + SIGNALS[name] for name in rule.signals)}
+            told = not codes or (code == Code.POD_FAILED and exit_code in codes)
+            if told and words & {*(rule.causes or ("program",))}:
+                return number
+        return 0
+
+    def pays(self, number: int, own: bool) -> bool:
+        """Whether an end spends an attempt, the program's `own` one unless its rule says otherwise."""
+        count = self.spec.retry.rules[number - 1].count if number else None
+        return own if count is None else count
+
+    def fails(self, number: int) -> bool:
+        """Whether the rule of this number fails the job."""
+        return number > 0 and self.spec.retry.rules[number - 1].action == "fail"
 
     @property
     def is_well(self) -> bool:
@@ -82,13 +105,19 @@ class WhoPays:
     def _check_revoked(self, r: m.Revoked) -> None:
         job = self._payer_of(r.run_id)
         own = r.reason.code in OWN or bool(job and job.codes & OWN)  # a cancel may hurry one that fails already
+        if job is not None:
+            rule = job.decides(r.reason)
+            self._demand(r.rule == rule, f"{r.run_id} ends by rule {r.rule}, and rule {rule} is the first that holds")
+            self._demand(r.then == "failed" or not job.fails(rule), f"{r.run_id} goes on against rule {rule}")
+            own = own or job.fails(rule) or job.pays(rule, own)
         self._demand(r.then != "failed" or own, f"{r.run_id} fails its job by {r.reason.code}")
 
     def _check_requeued(self, r: m.Requeued) -> None:
         if (job := self._jobs.get(r.job_id)) is None:
             return
         text = f"{r.job_id} is tried again after {r.reason.code}"
-        self._demand(r.strike == (r.reason.code in OWN), f"{text}, {'' if r.strike else 'not '}at its own cost")
+        pays = job.pays(r.rule, r.reason.code in OWN)
+        self._demand(r.strike == pays, f"{text}, {'' if r.strike else 'not '}at its own cost")
         self._demand(not (r.strike and r.trouble), f"{text}, which counts twice")
         self._demand(r.reason.code in job.codes, f"{text}, but its run stopped for {sorted(job.codes)}")
         held = job.has_held(self._policy.steady_seconds)
@@ -103,8 +132,10 @@ class WhoPays:
         text = f"{r.job_id} fails: {code}"
         if job.adopted and code in (Code.OWNER_FAILED, Code.TIME_LIMIT):
             return  # as its owner, whatever that counts
-        self._demand(bool(job.codes & OWN), f"{text}, but its last run stopped for {sorted(job.codes)}")
-        self._demand(code in OWN | EXHAUSTED | {Code.CANCELLED}, f"{text}, which is not its program's doing")
+        by_rule = job.fails(r.rule) or job.pays(r.rule, own=False)
+        self._demand(by_rule or bool(job.codes & OWN), f"{text}, but its last run stopped for {sorted(job.codes)}")
+        known = code in OWN | EXHAUSTED | {Code.CANCELLED} or by_rule
+        self._demand(known, f"{text}, which is not its program's doing")
         if code == Code.ATTEMPTS_EXHAUSTED:
             spent = 1 + (0 if job.has_held(self._policy.steady_seconds) else job.strikes)
             self._demand(spent >= job.spec.retry.max_attempts, f"{text}, having spent {spent}")
@@ -113,13 +144,13 @@ class WhoPays:
 
     def _check_held(self, r: m.Held) -> None:
         job = self._jobs.get(r.job_id)
-        if r.by != SCHEDULER or r.undo or job is None:
-            return
+        if r.by != SCHEDULER or r.undo or job is None or job.spec.service is not None:
+            return  # a service has no more replicas than it wants
         if job.spec.array is not None and r.job_id not in self._array_of:
             self._demand(r.job_id in self._failed_tasks, f"the array {r.job_id} is held, and none of its tasks failed")
             return
-        enough = job.troubles >= self._policy.requeues_max
-        self._demand(enough, f"{r.job_id} is held after {job.troubles} troubles of {self._policy.requeues_max}")
+        enough = job.troubles >= self._policy.requeues_max or {Code.PAUSED_AS_IDLE, Code.IDLE} & job.codes
+        self._demand(bool(enough), f"{r.job_id} is held after {job.troubles} troubles of {self._policy.requeues_max}")
 
     # -- what is followed
 

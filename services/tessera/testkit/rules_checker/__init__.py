@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from pydantic import ValidationError
 
 from tessera.testkit.checker.report import Report
-from tessera.testkit.rules_checker.backoff_rules import BackoffRules
+from tessera.testkit.rules_checker.backoff_rules import BackoffRules, FenceRules
+from tessera.testkit.rules_checker.group_rules import GroupRules
 from tessera.testkit.rules_checker.never_rules import AskedSpecs, NeverRules
 from tessera.testkit.rules_checker.repeat_rules import RepeatRules
 from tessera.testkit.rules_checker.rules import Rules
+from tessera.testkit.rules_checker.size_rules import ShiftRules
 from tessera.testkit.rules_checker.unmade_rules import UnmadeRules
 from tessera_schemas.ledger import LEDGER_MESSAGE
 
@@ -26,7 +28,8 @@ UNKNOWN: AskedSpecs = {}
 def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNKNOWN) -> None:
     """
     Quotas with borrowing and lending, flavors, stopped queues, holds, drains, nodes that back off, plans that evict,
-    refusals for good, starts of a tenant of which many runs have no pods, reasons that are told again and again.
+    refusals for good, starts of a tenant of which many runs have no pods, shifts between roles, groups that start again
+    by themselves, reasons that are told again and again, nodes that are turned off.
 
     Args:
         report: what is found goes here, beside what the invariant checker found; each violation names I6 or its rule.
@@ -36,6 +39,7 @@ def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNK
     rules = Rules(report)
     backoffs = BackoffRules(report, rules.quotas.cut)
     nevers, unmade, repeats = NeverRules(report, asked), UnmadeRules(report), RepeatRules(report)
+    shifts, groups, fences = ShiftRules(report), GroupRules(report), FenceRules(report)
     for stored in ledger:
         try:
             message = LEDGER_MESSAGE.validate_json(stored)
@@ -46,3 +50,6 @@ def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNK
         nevers.take(message)
         unmade.take(message)
         repeats.take(message)
+        shifts.take(message)
+        groups.take(message)
+        fences.take(message)

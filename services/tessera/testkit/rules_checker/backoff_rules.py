@@ -1,12 +1,13 @@
 """
 Rules of nodes that take nothing new for a while, never without a cause: those on which pods do not start or last, and
-those whose MIG geometry is changed.
+those whose MIG geometry is changed; and of nodes that are turned off.
 """
 
 from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.base import run_id
+from tessera_schemas.cluster.fencing import FENCED_WITHIN_MS, FenceAnswered, FenceDue, Fencing
 from tessera_schemas.cluster.mig_changes import MigChangeProposed
 from tessera_schemas.work.placement import Placement
 
@@ -103,3 +104,63 @@ class BackoffRules:
 
     def _demand(self, holds: bool, text: str) -> None:
         self._report.demand(holds, "backoff", self._n, text)
+
+
+class FenceRules:
+    """
+    A node is turned off only as a fact asked for it and while it does not answer, once at a time, and no more of a pool
+    within an hour than is configured, unless an operator asked.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._report, self._n = report, 0
+        self._nodes: dict[str, f.NodeSeen] = {}
+        self._open: dict[str, str] = {}
+        self._asked: dict[str, tuple[str, int]] = {}  # pool, and when
+        self._fencing: Fencing | None = None
+
+    def take(self, message: m.LedgerMessage) -> None:
+        """Checks the records of a message in order."""
+        self._n = message.n
+        for record in message.records:
+            if isinstance(record, m.ConfigSet | m.NodeChanged):
+                fact = message.facts[record.fact].fact
+                if isinstance(fact, f.ConfigProposed):
+                    self._fencing = fact.body.fencing
+                elif isinstance(fact, f.NodeSeen):
+                    self._nodes[fact.name] = fact
+            elif isinstance(record, m.FenceAsked):
+                self._ask(record, message)
+            elif isinstance(record, m.FenceEnded):
+                self._end(record, message)
+
+    def _ask(self, record: m.FenceAsked, message: m.LedgerMessage) -> None:
+        node = record.node
+        due = any(isinstance(taken.fact, FenceDue) and taken.fact.node == node for taken in message.facts)
+        self._demand(due, f"nobody asked to fence {node}")
+        seen = self._nodes.get(node)
+        silent = seen is not None and not (seen.ready or seen.cordoned or seen.gone)
+        self._demand(silent, f"{node} is to be fenced, and answers or is not there")
+        self._demand(node not in self._open, f"{node} is fenced twice at a time")
+        self._open[node] = record.request
+        if seen is None:
+            return
+        since = message.ts - FENCED_WITHIN_MS
+        lately = {name for name, (pool, ts) in self._asked.items() if pool == seen.pool and ts > since} - {node}
+        there = sum(other.pool == seen.pool and not other.gone for other in self._nodes.values())
+        percent = 0 if self._fencing is None else self._fencing.at_most_percent
+        within = len(lately) < max(1, there * percent // 100)
+        self._demand(bool(percent) and (within or bool(record.by)), f"{node}: too many are fenced in an hour")
+        self._asked[node] = seen.pool, message.ts
+
+    def _end(self, record: m.FenceEnded, message: m.LedgerMessage) -> None:
+        node, outcome = record.node, record.outcome
+        asked = self._open.pop(node, "")
+        self._demand(asked == record.request or outcome == "undone", f"{node}: an end of a request that is not open")
+        if outcome in ("off", "failed"):
+            answers = [taken.fact for taken in message.facts if isinstance(taken.fact, FenceAnswered)]
+            said = (node, record.request, outcome) in {(fact.node, fact.request, fact.outcome) for fact in answers}
+            self._demand(said, f"{node}: nobody said that its fence is {outcome}")
+
+    def _demand(self, holds: bool, text: str) -> None:
+        self._report.demand(holds, "fence", self._n, text)

@@ -8,6 +8,7 @@ from tessera.testkit.rules_checker.rows import JobRow, RunRow, amount_of
 from tessera_schemas import ledger as m
 from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.facts import AnyFact, NodeSeen
+from tessera_schemas.work.spec_changes import with_size
 
 
 class ClaimWeights:
@@ -40,6 +41,7 @@ class ClaimWeights:
 
     def weigh(self, job: JobRow) -> None:
         """Counts what the job's gang asks for, its claims by the devices that are known now."""
+        job.spec = job.spec if job.due is None else with_size(job.spec, job.due)
         claims = [(role.name, claim) for role in job.spec.roles for claim in role.resources.claims]
         job.claimed = {(role, claim.name): self._devices.gpu_milli(claim) for role, claim in claims}
         job.amount = amount_of(job, [(role.name, role.gang) for role in job.spec.roles])

@@ -121,6 +121,8 @@ def _is_plain(role: Role) -> bool:
         or asked.gpu_memory_bytes
         or role.named_amounts
         or role.affinity_any
+        or role.anti_affinity
+        or role.neighbours
         or any(term.operator not in inside for term in role.affinity)
     )
 

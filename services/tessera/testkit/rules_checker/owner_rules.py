@@ -84,4 +84,4 @@ class OwnerRules:
 
 
 def _may_be_stopped(run: RunRow) -> bool:
-    return run.started_ts is not None and not run.stopping and run.job.preemptible
+    return run.started_ts is not None and not run.stopping and run.job.preemptible and not run.job.in_minimum

@@ -2,14 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.config import ConfigBody, Queue, Quota
 from tessera_schemas.facts import NodeSeen
+from tessera_schemas.shard.lending import LendingHours
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
 FlavorResource = tuple[str, str]
 """(flavor, resource); flavor "" counts all nodes."""
+WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 OUT_MS = 3_600_000
 """How long a node that is gone counts where a quota is a part of its pool, by docs/queues.md."""
 
@@ -168,8 +171,16 @@ class Quotas:
 
     def _kept(self, queue: Queue, cell: FlavorResource) -> int:
         quota = self.quota(queue, cell)
-        limited = quota is not None and quota.lending_limit is not None
-        return max(0, self._total(queue, cell) - (quota.lending_limit or 0)) if quota and limited else 0
+        limit = None if quota is None else self._lent_at_most(queue, quota)
+        return 0 if limit is None else max(0, self._total(queue, cell) - limit)
+
+    def _lent_at_most(self, queue: Queue, quota: Quota) -> int | None:
+        """Most that may be lent of the quota, by itself and by the hour, which of a part of the pool is not judged."""
+        hours = [] if quota.part_percent else [hours for hours in queue.lending if is_within(hours, self.ts)][:1]
+        parts = [quota.nominal * each.percent // 100 for each in hours]
+        if quota.resource == "gpu_milli":
+            parts = [part - part % 1000 for part in parts]
+        return min([*parts, *([] if quota.lending_limit is None else [quota.lending_limit])], default=None)
 
     def children(self, name: str) -> list[Queue]:
         """Queues whose parent is the named one."""
@@ -188,3 +199,14 @@ class Quotas:
 def _amount(node: NodeSeen, resource: str) -> int:
     whole = max(node.gpus, node.capacity.get(node.gpu_resource or GPU_RESOURCE, 0)) * 1000
     return whole if resource == "gpu_milli" else int(getattr(node, resource))
+
+
+def is_within(hours: LendingHours, ts: int) -> bool:
+    """Whether the ledger's time is within the hours, by the clock and the calendar."""
+    ahead = timedelta(hours=int(hours.utc_offset[1:3]), minutes=int(hours.utc_offset[4:]))
+    moment = datetime.fromtimestamp(ts / 1000, UTC) + (-ahead if hours.utc_offset[0] == "-" else ahead)
+    clock, (begin, end) = f"{moment:%H:%M}", hours.hours.split("-")
+    is_next_day = begin > end and clock < end
+    inside = begin <= clock < end if begin < end else is_next_day or clock >= begin
+    first, last = WEEK.index(hours.days[:3]), WEEK.index(hours.days[-3:])
+    return inside and (moment.weekday() - is_next_day - first) % 7 <= (last - first) % 7

@@ -9,8 +9,12 @@ from tessera.testkit.rules_checker.quotas import RESOURCES
 from tessera_schemas import facts as f
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec, Role
+from tessera_schemas.ledger import BackInLine
+from tessera_schemas.shard.records import ScaleRequested
 from tessera_schemas.work.adopted import Adopted
 from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.run_ends import CANCELS_FROM_WITHIN
+from tessera_schemas.work.spec_changes import SizeOfRole
 
 
 @dataclass(slots=True, eq=False)  # jobs and runs of equal specs look the same, and are not
@@ -25,6 +29,7 @@ class JobRow:
     adopted: Adopted | None = None
     away: bool = False
     preemptible: bool = True
+    in_minimum: bool = False  # of its service, by the arithmetic of `service_rules`
     array: str = ""  # the one that it is a task of
     one_model: bool = False
     ended: bool = False
@@ -32,11 +37,21 @@ class JobRow:
     over: str = "requeue"  # the same, once the run is released; "" while it has one
     claimed: dict[tuple[str, str], int] = field(default_factory=dict)
     """Thousandths of GPUs that each claim of a role's pod counts for, by what was known of devices before it began."""
+    due: SizeOfRole | None = None
+    """Size of a role by the last resize; until its run is over, `spec` has what that holds."""
 
     @property
     def revocable(self) -> bool:
         """Whether its runs may be evicted, without which it borrows nothing."""
-        return self.preemptible and not (self.adopted and self.adopted.budget)
+        return self.preemptible and not self.in_minimum and not (self.adopted and self.adopted.budget)
+
+    def come_back(self, r: BackInLine) -> None:
+        """Note that the owner has made the pods again, or that something else about them is known."""
+        assert self.adopted is not None
+        budget = self.adopted.budget if r.budget is None else r.budget
+        service = self.adopted.service if r.service is None else r.service
+        self.adopted = self.adopted.model_copy(update={"uids": r.uids, "budget": budget, "service": service})
+        self.away, self.preemptible = False, self.preemptible if r.preemptible is None else r.preemptible
 
 
 @dataclass(slots=True, eq=False)
@@ -72,13 +87,30 @@ def names_of(job: JobRow) -> list[tuple[str, str]]:
     return names if job.adopted is not None else [*names, ("class", job.priority_class)]
 
 
+FORMAT_OF_REFUSALS = 4
+"""Before, a configuration could take away names of live jobs, and jobs of a missing tenant started."""
+FORMAT_OF_ONE_MODEL = 6
+"""Jobs that were taken in before have GPUs of any models."""
+OLDER = "tessera-3"
+"""The last engine by which work that may not be evicted could borrow."""
+FORMAT_OF_BOOKS = 6
+"""Before, what ran of a removed queue counted nowhere, and a run kept the flavor that it began with."""
+
+
+def _end(fact: f.RunEnded) -> str:
+    """A pod's own word cancels its job; of a run that was being stopped already the end says `Cancelled` alone."""
+    return "cancelled" if fact.reason is not None and fact.reason.code in CANCELS_FROM_WITHIN else "ran"
+
+
 ASKED: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
     f.HoldRequested: lambda fact: ("held", fact.job_id, fact.undo, fact.tenant),
     f.PriorityRequested: lambda fact: ("priority_set", fact.job_id, fact.priority_class, fact.tenant),
     f.MoveRequested: lambda fact: ("job_moved", fact.job_id, fact.queue, fact.tenant),
     f.RequeueRequested: lambda fact: ("requeued", fact.job_id, True, fact.tenant),
     f.CancelRequested: lambda fact: ("cancelled", fact.job_id, True, fact.tenant),
+    ScaleRequested: lambda fact: ("scaled", fact.job_id, fact.replicas, fact.tenant),
     f.OwnerEnded: lambda fact: ("ended", fact.job_id, "failed" if fact.reason else "succeeded", ""),
+    f.RunEnded: lambda fact: (_end(fact), fact.run_id.rpartition("-")[0], True, ""),
     f.DrainRequested: lambda fact: ("node_drained", fact.node, fact.undo, ""),
     f.GrantRequested: lambda fact: ("budget_granted", fact.budget, fact.amount, ""),
 }
@@ -147,3 +179,15 @@ def names_in(body: ConfigBody) -> set[tuple[str, str]]:
     names |= {("tenant", tenant.name) for tenant in body.tenants}
     names |= {("class", entry.name) for entry in body.priority_classes}
     return names | {("flavor", flavor.name) for flavor in body.flavors}
+
+
+def stranded(
+    now: ConfigBody, wanted: ConfigBody, jobs: Iterable[JobRow], runs: Iterable[RunRow]
+) -> set[tuple[str, str]]:
+    """Names of live jobs that the next configuration takes away and that no entry of it says it `was`."""
+    lost = names_in(now) - names_in(wanted)
+    lost -= {("queue", queue.was or "") for queue in wanted.queues}
+    lost -= {("class", entry.was or "") for entry in wanted.priority_classes}
+    live = {name for job in jobs if not job.ended for name in names_of(job)}
+    holders = [run.flavor for run in runs if not run.job.ended]
+    return lost & (live | {("flavor", flavor) for flavor in holders})

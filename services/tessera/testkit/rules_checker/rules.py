@@ -13,32 +13,28 @@ from tessera.testkit.rules_checker.claim_weights import ClaimWeights
 from tessera.testkit.rules_checker.line_rules import OrderRules
 from tessera.testkit.rules_checker.owner_rules import OwnerRules
 from tessera.testkit.rules_checker.quotas import FlavorResource, Quotas
-from tessera.testkit.rules_checker.rows import ASKED, JobRow, RunRow, group_of, names_in, names_of
-from tessera.testkit.rules_checker.stop_rules import Brake, Stopped, counts, has_word
+from tessera.testkit.rules_checker.rows import ASKED, JobRow, RunRow, group_of
+from tessera.testkit.rules_checker.service_rules import ServiceRules
+from tessera.testkit.rules_checker.size_rules import ResizeRules
+from tessera.testkit.rules_checker.stop_rules import Brake, SickNodes, Stopped, counts, has_word
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
+from tessera_schemas.cluster.health import HealthPolicy
 from tessera_schemas.config import ConfigBody, Policy
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code
 from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.run_ends import DRAINS
 
 CAUSE = {Code.PREEMPTED: "preemption", Code.RECLAIMED: "reclaim", Code.DEFRAGMENTED: "defragment"}
-FORMAT_OF_REFUSALS = 4
-"""Before, a configuration could take away names of live jobs, and jobs of a missing tenant started."""
-FORMAT_OF_ONE_MODEL = 6
-"""Jobs that were taken in before have GPUs of any models."""
-OLDER = "tessera-3"
-"""The last engine by which work that may not be evicted could borrow."""
-FORMAT_OF_BOOKS = 6
-"""Before, what ran of a removed queue counted nowhere, and a run kept the flavor that it began with."""
 ByResource = dict[str, int]
 
 
-class Rules:
+class Rules(ResizeRules):
     def __init__(self, report: Report) -> None:
         self.report, self.quotas, self.policy = report, Quotas(), Policy()
         self.n = self.ts = self.format = 0
-        self.lines, self.brake = OrderRules(report), Brake()
+        self.lines, self.brake, self.sick = OrderRules(report), Brake(), SickNodes(report)
         self.nodes: dict[str, f.NodeSeen] = {}
         self.drained = self.quotas.drained
         self.jobs, self.runs, self.marks = dict[str, JobRow](), dict[str, RunRow](), dict[str, m.EarmarkSet]()
@@ -47,6 +43,7 @@ class Rules:
         self.asked: set[tuple[Any, ...]] = set()
         self.owners = OwnerRules(report, self.quotas, self.jobs, self.runs, self.marks)
         self.claims = ClaimWeights(self.nodes, self.quotas, self.jobs, self.runs, self.marks)
+        self.services = ServiceRules(report, self.jobs, self.runs)
         self.budgets = BudgetRules(report, self.quotas, self.nodes)
         self.message: m.LedgerMessage
 
@@ -57,14 +54,17 @@ class Rules:
     def take(self, message: m.LedgerMessage) -> None:
         """Checks each record of a message in order, then the earmarks used and the plans."""
         self.n, self.ts, self.message, self.used, self.at_work = message.n, message.ts, message, {}, ""
+        self.services.mark()
         self.owners.pass_time(self.n, self.ts, self.policy)
         self.quotas.ts = self.ts
+        self.sick.take(message)
         self.budgets.pass_time(self.n, self.ts, self.runs.values())
         self.asked |= {ASKED[type(t.fact)](t.fact) for t in message.facts if type(t.fact) in ASKED}
         updates = (t.fact for t in message.facts if isinstance(t.fact, f.UpdateRequested))
         self.asked |= {("job_updated", u.job_id, each, u.tenant) for u in updates for each in u.changes.given.items()}
         self.lines.take_orders(message.orders)
         for record in message.records:
+            self.services.follow(message, record)
             getattr(self, f"_{record.kind}", lambda _: None)(record)
         used = sorted(self.used)
         self.demand(not used, "plan", f"the earmarks of {used} are used, but their owners do not start")
@@ -89,21 +89,12 @@ class Rules:
     def _config_set(self, r: m.ConfigSet) -> None:
         fact = self._cited(r.fact)
         if isinstance(fact, f.ConfigProposed):
-            if not fact.abandon and self.quotas.body is not None and self.format >= FORMAT_OF_REFUSALS:
-                named = sorted(self._stranded(self.quotas.body, fact.body))
+            if not fact.abandon and self.quotas.body is not None and self.format >= rows.FORMAT_OF_REFUSALS:
+                named = sorted(rows.stranded(self.quotas.body, fact.body, self.jobs.values(), self.runs.values()))
                 self.demand(not named, "config", f"version {r.version} takes away {named}, which live jobs name")
             self._configure(fact.body)
-            self.policy = fact.body.policy
+            self.policy, self.sick.policy = fact.body.policy, fact.body.health or HealthPolicy()
             self.lines.configure(fact.body, r.version)
-
-    def _stranded(self, now: ConfigBody, wanted: ConfigBody) -> set[tuple[str, str]]:
-        """Names of live jobs that the next configuration takes away and that no entry of it says it `was`."""
-        lost = names_in(now) - names_in(wanted)
-        lost -= {("queue", queue.was or "") for queue in wanted.queues}
-        lost -= {("class", entry.was or "") for entry in wanted.priority_classes}
-        live = {name for job in self.jobs.values() if not job.ended for name in names_of(job)}
-        holders = [run.flavor for run in self.runs.values() if not run.job.ended]
-        return lost & (live | {("flavor", flavor) for flavor in holders})
 
     def _format_raised(self, r: m.FormatRaised) -> None:
         self.format = r.format
@@ -112,7 +103,7 @@ class Rules:
 
     def _configure(self, body: ConfigBody) -> None:
         """A configuration comes in force; each run counts by its queue's place and its nodes' flavor in it."""
-        runs = [run for run in self.runs.values() if self.format >= FORMAT_OF_BOOKS]
+        runs = [run for run in self.runs.values() if self.format >= rows.FORMAT_OF_BOOKS]
         nodes = [next((self.nodes[pod.node].pool for pod in run.places.values()), "default") for run in runs]
         pools = {run.job.spec.queue: self._pool(run.job) or pool for run, pool in zip(runs, nodes, strict=True)}
         self.quotas.configure(body, pools)
@@ -123,7 +114,7 @@ class Rules:
     def _recount(self, run: RunRow, before: str, queue: str) -> None:
         """The run counts in the queue, from format 6 on by the flavor on which most of its GPUs are."""
         self.quotas.add(before, run.flavor, run.amount, -1)
-        if self.format >= FORMAT_OF_BOOKS:
+        if self.format >= rows.FORMAT_OF_BOOKS:
             parts = [(self.nodes[p.node], rows.amount_at(run.job, [p])["gpu_milli"] or 1) for p in run.places.values()]
             named = self.quotas.flavors(queue, run.amount) - {""}
             on = {each: -sum(part for node, part in parts if self.quotas.is_on(node, each)) for each in named}
@@ -161,8 +152,13 @@ class Rules:
             self.quotas.seen.setdefault(fact.name, []).append((self.ts, fact))
 
     def _node_drained(self, r: m.NodeDrained) -> None:
-        self._was_asked("node_drained", r.node, r.undo)
+        if not r.by:
+            self._was_asked("node_drained", r.node, r.undo)
+        self.sick.drained(r, self.nodes)
         (self.drained.discard if r.undo else self.drained.add)(r.node)
+
+    def _health_noted(self, r: m.HealthNoted) -> None:
+        self.sick.noted(r)
 
     def _budget_reached(self, r: m.BudgetReached | m.BudgetReopened) -> None:
         self.budgets.record(r)
@@ -179,7 +175,7 @@ class Rules:
             self.jobs[r.job_id] = job = JobRow(fact.tenant, fact.spec, fact.spec.priority_class, {})
             self.claims.weigh(job)
             self.lines.add(r.job_id, fact, (self.n, r.fact), self.ts)
-            job.one_model = self.format >= FORMAT_OF_ONE_MODEL
+            job.one_model = self.format >= rows.FORMAT_OF_ONE_MODEL
             job.held, job.adopted, job.preemptible = fact.held, fact.adopted, fact.spec.preemptible
             self.asked |= {("held", r.job_id, False, fact.tenant)} if fact.held else set()
 
@@ -197,16 +193,21 @@ class Rules:
 
     def _held(self, r: m.Held) -> None:
         if (job := self.jobs.get(r.job_id)) is not None:
-            if r.undo or r.by != "scheduler":  # what the scheduler holds is for the pays checker to judge
+            # What the scheduler holds is for the pays checker to judge, and what it lets go of is a service's.
+            if r.by != "scheduler" or (r.undo and job.spec.service is None):
                 ends_operators = r.undo and job.operator_hold
                 self._was_asked("held", r.job_id, r.undo, "" if ends_operators else job.tenant)
             job.held, job.operator_hold = not r.undo, r.operator and not r.undo
+
+    def _service_scaled(self, r: m.ServiceScaled) -> None:
+        self._was_asked("scaled", r.job_id, r.replicas, self.jobs[r.job_id].tenant if r.job_id in self.jobs else "")
 
     def _priority_set(self, r: m.PrioritySet) -> None:
         if (job := self.jobs.get(r.job_id)) is not None:
             body, before = self.quotas.body, job.priority_class
             classes = () if body is None else body.priority_classes
-            if not any((entry.name, entry.was) == (r.priority_class, before) for entry in classes):
+            resumed = job.spec.session and body and r.priority_class == body.defaults.sessions.resume_class
+            if not resumed and not any((entry.name, entry.was) == (r.priority_class, before) for entry in classes):
                 self._was_asked("priority_set", r.job_id, r.priority_class, job.tenant)
             job.priority_class = r.priority_class
             self.lines.forget(r.job_id)
@@ -227,6 +228,7 @@ class Rules:
         self.demand(r.job_id not in self.marks, "plan", f"{r.job_id} starts, but room is still kept for it")
         nodes, places = frozenset(place.node for place in r.placements), {place.rank: place for place in r.placements}
         amount = rows.amount_drawn(job.spec, job.amount, r.placements)
+        self.services.mark()
         self.runs[f"{r.job_id}-{r.attempt}"] = RunRow(job, r.flavor, amount, nodes=nodes, places=places)
         self._starts(r.job_id, job, r.flavor, r.placements)
         self.quotas.add(job.spec.queue, r.flavor, rows.both(amount, job.amount, sub))
@@ -267,6 +269,7 @@ class Rules:
             if r.cause == "reclaim" and run in victims:
                 self.demand(self._lent(job, r, run), "plan", f"{r.owner}: {run.job.spec.queue} was lent nothing")
             self._count(run, -1)
+        self.services.mark()
         self._starts(f"the earmark of {r.owner}", job, r.flavor, r.placements)
         own = r.cause != "reclaim" or self._keeps_to_its_own(job, r.flavor, [run.job.spec.queue for run in victims])
         self.demand(own, "plan", f"{r.owner} reclaims, but its queue would borrow itself")
@@ -308,7 +311,7 @@ class Rules:
         if what != self.at_work:
             self._on_one_model(what, job, places)
         self._takes(what, job, flavor, places, job.amount)
-        beyond = [] if self.message.engine == OLDER or job.revocable else self._firm_beyond(job, flavor)
+        beyond = [] if self.message.engine == rows.OLDER or job.revocable else self._firm_beyond(job, flavor)
         self.demand(not beyond, "I6", f"{what}: it may not be evicted, and borrows {beyond}")
 
     def _on_one_model(self, what: str, job: JobRow, places: Iterable[Placement]) -> None:
@@ -316,6 +319,7 @@ class Rules:
         roles, launched = {role.name: role for role in job.spec.roles}, job.spec.launcher not in (None, "plain")
         pods = [(roles[place.role], place) for place in places if job.one_model and place.node in self.nodes]
         bound = [(r, self.nodes[p.node]) for r, p in pods if r.resources.total_gpu_milli and not r.mixed_models]
+        bound = [(role, node) for role, node in bound if not node.gone]  # it is described without its model
         models = {(launched or group_of(r, job.adopted is not None), node.gpu_model) for r, node in bound}
         self.demand(len({of for of, _ in models}) == len(models), "model", f"{what} is on {models}")
         shares = [(p.node, at) for r, p in pods if launched and r.resources.gpu_milli for at in p.devices]
@@ -347,7 +351,7 @@ class Rules:
         self.demand(quotas.takes_jobs(queue), "stop", f"{what}: there is no queue {queue}")
         stopped = [q.name for q in path if q.stop_policy != "none"]
         self.demand(not stopped, "stop", f"{what}: {stopped} are stopped")
-        if self.format >= FORMAT_OF_REFUSALS and whole is None:
+        if self.format >= rows.FORMAT_OF_REFUSALS and whole is None:
             there = quotas.body is None or any(tenant.name == job.tenant for tenant in quotas.body.tenants)
             self.demand(there, "config", f"{what}: there is no tenant {job.tenant}")
         drained = sorted({place.node for place in pods} & self.drained) if what != self.at_work else []
@@ -394,14 +398,17 @@ class Rules:
         if r.reason.code in CAUSE:
             self._evicted(r, run, CAUSE[Code(r.reason.code)])
         run.stopping, run.reclaimed = True, r.reason.code is Code.RECLAIMED
-        run.victim = r.reason.code in (*CAUSE, Code.NODE_DRAINED) and r.then == "requeue"
+        run.victim = r.reason.code in (*CAUSE, *DRAINS) and r.then == "requeue"
 
     def _has_word(self, r: m.Revoked, run: RunRow) -> None:
         """Demand a word that says stop for each run that is stopped; by what was observed, only a part of its pool."""
         spec, drains = run.job.spec, [q.stop_policy for q in self.quotas.path(run.job.spec.queue)]
         job_id, drained = r.run_id.partition("-")[0], "hold_and_drain" in drains
-        stopped = Stopped(job_id, run.started_ts is not None, run.job.preemptible, run.nodes, drained)
-        word = has_word(self.message, r, stopped, self.policy)
+        self.services.mark()
+        may_go = run.job.preemptible and not run.job.in_minimum
+        stopped = Stopped(job_id, run.started_ts is not None, may_go, run.nodes, drained, spec.progress)
+        word = self.sick.asks(run.nodes) if r.reason.code is Code.NODE_SICK else None
+        word = has_word(self.message, r, stopped, self.policy) if word is None else word
         self.demand(word, "stops", f"{r.run_id} is stopped ({r.reason.code}), and nothing in its message says so")
         node = counts(self.message, r)
         self.demand(r.observed == node, "stops", f"{r.run_id} counts for node {r.observed!r}, not {node!r}")
@@ -449,6 +456,7 @@ class Rules:
         text = f"{r.run_id} is stopped for {r.by} ({cause}, preset {policy.preset})"
         age = None if run.started_ts is None else (self.ts - run.started_ts) // 1000
         self.demand(age is not None and age >= policy.min_runtime_seconds, "plan", f"{text}: its age is {age} s")
+        self.services.evicts(self.n, r.run_id, run)
         kept = self.ts - (run.kept_lent_ts or self.ts)
         lets = cause == "reclaim" and 0 < policy.lent_kept_seconds * 1000 <= kept
         self.demand(lets or not r.called_in, "plan", f"{text}: called in, its budget kept lent quota for {kept} ms")
@@ -480,13 +488,15 @@ class Rules:
 
     def _priority(self, job: JobRow) -> int:
         classes = self.quotas.body.priority_classes if self.quotas.body else ()
-        lowest = min((entry.value for entry in classes), default=0) if self.format >= FORMAT_OF_REFUSALS else 0
+        lowest = min((entry.value for entry in classes), default=0) if self.format >= rows.FORMAT_OF_REFUSALS else 0
         value = next((entry.value for entry in classes if entry.name == job.priority_class), lowest)
         return value if job.adopted is None else job.adopted.priority
 
-    def _shrunk(self, r: m.Shrunk) -> None:
+    def _shrunk(self, r: Any) -> None:
         if (run := self.runs.get(r.run_id)) is not None:
             run.leaving |= run.roles.keys() & {*r.ranks}
+
+    _roles_shifted = _shrunk
 
     def _released(self, r: m.Released) -> None:
         if (run := self.runs.get(r.run_id)) is None:
@@ -532,9 +542,7 @@ class Rules:
         if (job := self.jobs.get(r.job_id)) is not None and job.adopted is not None:
             back = [t.fact for t in self.message.facts if isinstance(t.fact, f.PodsBack) and t.fact.job_id == r.job_id]
             self.demand(r.uids in [fact.uids for fact in back], "adopted", f"{r.job_id} is back with pods of nobody")
-            budget = job.adopted.budget if r.budget is None else r.budget
-            job.away, job.adopted = False, job.adopted.model_copy(update={"uids": r.uids, "budget": budget})
-            job.preemptible = job.preemptible if r.preemptible is None else r.preemptible
+            job.come_back(r)
 
     def _plans(self, message: m.LedgerMessage) -> None:
         """A plan is carried out whole in the message that takes it in, or refused there."""

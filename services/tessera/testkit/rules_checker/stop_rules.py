@@ -4,14 +4,18 @@ Rule of stops: what runs is stopped only by a word that says stop, and what was 
 The table here is the checker's own: for each reason, the evidence that its message has to carry.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
+from tessera_schemas.cluster.health import ACTIONS, REPUTATION, Ailment, HealthAction, HealthPolicy
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import AnyFact
+from tessera_schemas.job import JobProgress
 from tessera_schemas.reasons import Code
+from tessera_schemas.shard.records import RunStalled
 
 
 class Stopped(NamedTuple):
@@ -22,6 +26,7 @@ class Stopped(NamedTuple):
     preemptible: bool
     nodes: frozenset[str]
     drained_queue: bool
+    progress: JobProgress | None = None
 
 
 Evidence = Callable[[m.LedgerMessage, m.Revoked, Stopped, Policy], bool]
@@ -40,6 +45,12 @@ def _ended(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy)
             if told or fact.reason == r.reason:
                 return True
     return False
+
+
+def _ended_well(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy) -> bool:
+    """The binder has seen that all its pods ended with 0, which a replica is not to do."""
+    ends = (fact for fact in _facts_from(message, "binder") if isinstance(fact, f.RunEnded))
+    return any(fact.run_id == r.run_id and fact.reason is None for fact in ends)
 
 
 def _lost(message: m.LedgerMessage, r: m.Revoked) -> Iterator[f.RunLost]:
@@ -68,8 +79,17 @@ def _unstarted(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Pol
 
 
 def _idle(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy) -> bool:
-    facts = _facts_from(message, "reclamation")
-    return any(isinstance(fact, f.RunIdle) and fact.run_id == r.run_id for fact in facts)
+    return any(isinstance(fact, f.RunIdle) and fact.run_id == r.run_id for fact in _facts_from(message, "reclamation"))
+
+
+def _stalled(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy) -> bool:
+    """Reclamation has seen no progress, or too little of a pod, for as long as the job says, which wants it to stop."""
+    rule, facts = run.progress, [fact for fact in _facts_from(message, "reclamation") if isinstance(fact, RunStalled)]
+    if rule is None or not run.started or not any((fact.run_id, fact.reason) == (r.run_id, r.reason) for fact in facts):
+        return False
+    slow = rule.straggler_seconds, rule.straggler_then
+    seconds, then = (rule.hang_seconds, rule.then) if r.reason.code is Code.HUNG else slow
+    return then != "warn" and r.reason.numbers.get("seconds", 0) >= seconds and r.observed in run.nodes
 
 
 def _drained(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy) -> bool:
@@ -91,17 +111,27 @@ def _by_queue(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Poli
 
 
 def _elsewhere(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy) -> bool:
-    """Judged by other rules: whoever asked for a cancel or a requeue, and plans, which are whole or not at all."""
+    """
+    Judged by other rules: whoever asked for a cancel or a requeue, targets of attached jobs, and plans, which are whole
+    or not at all.
+    """
     return True
 
 
 WORDS: dict[Code, Evidence] = {
     Code.CANCELLED: _elsewhere,
     Code.REQUEUE_ASKED: _elsewhere,
+    Code.SCALED_DOWN: _elsewhere,
+    Code.NEW_REVISION: _elsewhere,
+    Code.REPLICA_ENDED: _ended_well,
+    Code.TARGET_ENDED: _elsewhere,
+    Code.TARGET_NOT_RUNNING: _elsewhere,
     Code.PREEMPTED: _elsewhere,
     Code.RECLAIMED: _elsewhere,
     Code.DEFRAGMENTED: _elsewhere,
     Code.IDLE: _idle,
+    Code.HUNG: _stalled,
+    Code.STRAGGLES: _stalled,
     Code.TIME_LIMIT: _overdue,
     Code.NODE_LOST: _gone,
     Code.NODE_SHRUNK: _proved,
@@ -118,11 +148,61 @@ def has_word(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Polic
 
 
 def counts(message: m.LedgerMessage, r: m.Revoked) -> str:
-    """The node whose seeming loss stops the run, without an operator's word; "" for any other word."""
+    """The node whose seeming loss or stall stops the run, without an operator's word; "" for any other word."""
     lost = list(_lost(message, r)) if r.reason.code in OBSERVED else []
     if not lost or any(fact.told for fact in lost):
-        return ""
+        return r.observed if WORDS.get(Code(r.reason.code)) is _stalled else ""
     return r.observed if r.reason.code is Code.NODE_DRAINED else lost[0].nodes[0]
+
+
+class SickNodes:
+    """Words of sources about each node, and which nodes are out for it."""
+
+    def __init__(self, report: Report) -> None:
+        self._report, self._n = report, 0
+        self._said: dict[tuple[str, str], list[tuple[Ailment, ...]]] = {}
+        self._spoke: dict[tuple[str, str], None] = {}
+        self._known: dict[str, m.HealthNoted] = {}
+        self.policy, self.out = HealthPolicy(), set[str]()
+
+    def take(self, message: m.LedgerMessage) -> None:
+        """Takes the words of a message, before its records."""
+        self._n = message.n
+        for key in self._spoke:
+            self._said[key] = self._said[key][-1:]
+        self._spoke = {}
+        for taken in message.facts:
+            if isinstance(taken.fact, f.HealthSeen | f.HealthReported):
+                key = taken.fact.node, taken.fact.source
+                self._said[key], self._spoke[key] = [*self._said.get(key, []), taken.fact.ailments], None
+
+    def noted(self, r: m.HealthNoted) -> None:
+        """Demand that each ailment is the last word of its source, or one of those in this very message."""
+        self._known[r.node] = r
+        told = [each for each in r.ailments if each.source != REPUTATION]  # the committer's own
+        unsaid = [a for a in told if not any(a.ailment in word for word in self._said.get((r.node, a.source), ()))]
+        self._report.demand(not unsaid, "health", self._n, f"{r.node}: nobody says {unsaid[:1]}")
+
+    def _action(self, node: str) -> HealthAction:
+        known = self._known.get(node)
+        if known is None or known.overruled or not known.ailments:
+            return HealthAction.IGNORE
+        return max((self.policy.action_for(each.ailment.cause) for each in known.ailments), key=ACTIONS.index)
+
+    def asks(self, nodes: Iterable[str]) -> bool:
+        """Whether a node of a run is to be emptied for its health."""
+        return any(self._action(node) is HealthAction.EVICT for node in nodes)
+
+    def drained(self, r: m.NodeDrained, nodes: Mapping[str, f.NodeSeen]) -> None:
+        """Demand that a node is closed for its health only if it is sick and few of its pool are, and opened if not."""
+        (self.out.add if r.by and not r.undo else self.out.discard)(r.node)
+        if not r.by or r.node not in nodes or nodes[r.node].gone:
+            return
+        sick = self._action(r.node) in (HealthAction.DRAIN, HealthAction.EVICT)
+        self._report.demand(sick is not r.undo, "health", self._n, f"{r.node} is {'opened' if sick else 'closed'}")
+        there = {name for name, seen in nodes.items() if not seen.gone and seen.pool == nodes[r.node].pool}
+        few = r.undo or len(self.out & there) <= max(1, len(there) * self.policy.out_percent // 100)
+        self._report.demand(few, "health", self._n, f"{r.node} is out with {len(self.out & there)} of {len(there)}")
 
 
 class Brake:

@@ -11,7 +11,7 @@ from tessera_schemas.documents.registry import kind_of
 from tessera_schemas.facts import FACTS as FACT_TYPES
 from tessera_schemas.facts import AnyFact
 from tessera_schemas.ledger import RECORDS as RECORD_TYPES
-from tessera_schemas.ledger import Allocated, AnyRecord, LedgerMessage, Released
+from tessera_schemas.ledger import Allocated, AnyRecord, LedgerMessage, Released, Revoked
 from tessera_schemas.reasons import Code
 from tessera_schemas.shard.services import SERVICES, SPECS
 
@@ -100,11 +100,21 @@ NODES = tuple(row.name for park in PARKS for row in rows_of(park))
 """Further nodes of which each must have been given to a run."""
 EDGES = tuple(f"{phase.value} -> {to.value}" for phase, nexts in LEGAL.items() for to in sorted(nexts))
 
-OF_RESTORES = ("pods_found", "pods_taken_over")
-"""Kinds that follow from a ledger which was restored to an older end: no simulated one is."""
-FACTS = tuple(kind for model in FACT_TYPES if (kind := kind_of(model)) not in OF_RESTORES)
+UNREACHABLE = (
+    *("pods_found", "pods_taken_over", "health_seen"),
+    *("fence_due", "fence_answered", "fence_asked", "fence_ended"),
+)
+"""
+Kinds that follow from a ledger restored to an older end, from counters of GPUs, or from a webhook: no simulation has
+these.
+"""
+FACTS = tuple(kind for model in FACT_TYPES if (kind := kind_of(model)) not in UNREACHABLE)
 PARTS = {"gang": "released: pods of a gang before their run", "beyond": "released: pods beyond a gang"}
-RECORDS = (*(kind for model in RECORD_TYPES if (kind := kind_of(model)) not in OF_RESTORES), *PARTS.values())
+RULED = {"requeue": "revoked: again by a rule of the job", "failed": "revoked: for good by a rule of the job"}
+RECORDS = (
+    *(kind for model in RECORD_TYPES if (kind := kind_of(model)) not in UNREACHABLE),
+    *(*PARTS.values(), *RULED.values()),
+)
 REASONS = (
     Code.NOT_JSON,
     Code.MISSING_FIELD,
@@ -122,6 +132,8 @@ REASONS = (
     Code.BEGIN_TIME,
     Code.DEPENDENCY_NOT_MET,
     Code.DEPENDENCY_NEVER_SATISFIED,
+    Code.TARGET_NOT_RUNNING,
+    Code.TARGET_ENDED,
     Code.ARRAY_TASKS,
     Code.TASKS_FAILED,
     Code.QUEUE_STOPPED,
@@ -159,11 +171,16 @@ REASONS = (
     Code.RECLAIMED,
     Code.NODE_LOST,
     Code.NODE_DRAINED,
+    Code.NODE_SICK,
     Code.NODE_SHRUNK,
     Code.STOPS_HELD_BACK,
     Code.SHRUNK,
     Code.QUEUE_DRAINED,
     Code.IDLE,
+    Code.HUNG,
+    Code.PAUSED_AS_IDLE,
+    Code.ENDED_AS_IDLE,
+    Code.LIMIT_EXCEEDED,
 )
 """The reasons that a run of many seeds must have given in its ledgers."""
 
@@ -225,6 +242,8 @@ class Coverage:
             self.nodes.update(place.node for place in record.placements if place.node in self.nodes)
         if isinstance(record, Released) and record.ranks:
             self.records[PARTS["gang" if record.ranks[0] < self._gangs.get(record.run_id, 0) else "beyond"]] += 1
+        if isinstance(record, Revoked) and record.rule:
+            self.records[RULED[record.then]] += 1
         reason = getattr(record, "reason", None)
         for given in (*getattr(record, "reasons", ()), *([reason] if reason is not None else [])):
             self.reasons[given.code] += 1

@@ -1,25 +1,50 @@
-"""Actions of people at the simulated cluster: Jobs, gangs and bare pods that name our scheduler, and tidying up."""
+"""
+Actions of people: Jobs, gangs and bare pods at the simulated cluster that name our scheduler, and tidying up; and
+submits of jobs that are near to data or pods, of notebooks, and of programs that hang.
+"""
 
 from collections import Counter
 from contextlib import suppress
 from random import Random
+from typing import Any, Literal
 
 from tessera.kernel.ports import ApiError, Clock
-from tessera.testkit.sim.workload import QUEUES, TENANTS
+from tessera.testkit.sim.workload import (
+    DATASET_BYTES,
+    HOST,
+    NODES,
+    QUEUES,
+    TENANTS,
+    Command,
+    cancel,
+    job_spec,
+    release,
+    submit_job,
+)
 from tessera_local.cluster.core import SimCluster
 from tessera_local.cluster.objects.jobs import UID_LABEL
-from tessera_schemas.base import Json
+from tessera_schemas.base import Json, job_id
 from tessera_schemas.cluster.labels import (
     ENDED_PHASES,
     GANG_LABEL,
     GANG_SIZE_ANNOTATION,
     MANAGED_BY_LABEL,
+    MIN_REPLICAS_ANNOTATION,
     QUEUE_LABEL,
     SCHEDULER_NAME,
+    SESSION_LABEL,
+    SIMULATE_PREFIX,
     SUSPEND_WAITING_ANNOTATION,
 )
+from tessera_schemas.cluster.node_terms import DatasetHint, Neighbours, PodTerm
+from tessera_schemas.commands import HoldJob, RequeueJob, TellDataset
+from tessera_schemas.job import JobProgress, JobSpec, RetryLadder, Template
 from tessera_schemas.reasons import Code
+from tessera_schemas.subjects import submit
+from tessera_schemas.work.measured_use import Session
 
+PEOPLE = ("ann", "bob")
+DATASETS = ("corpus", "maps", "photos")
 THINGS = (2, 6)
 LOOK_SECONDS = 1.0
 PATIENCE = 30
@@ -86,8 +111,16 @@ class Users:
 
     def _make_pod(self) -> None:
         pod = self._pod()
-        pod["metadata"]["name"] = self._name()
-        self._cluster.create("pods", self._namespace(), pod)
+        meta: Json = pod["metadata"]
+        meta["name"], namespace = self._name(), self._namespace()
+        if self._made % 2:  # a replica of a service of the namespace, of which one is guaranteed
+            owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "user-chat", "controller": True}
+            meta["ownerReferences"] = [owner | {"uid": f"user-chat-{namespace}"}]
+            meta["annotations"][MIN_REPLICAS_ANNOTATION] = "1"
+        elif self._made % 3 == 0:  # a notebook, as a hub marks it
+            meta["labels"][SESSION_LABEL] = "notebook"
+            meta["annotations"]["hub.jupyter.org/username"] = PEOPLE[self._made % 4 // 2]
+        self._cluster.create("pods", namespace, pod)
 
     def _namespace(self) -> str:
         return self._random.choice(TENANTS)
@@ -160,3 +193,111 @@ class Users:
                 self._cluster.delete("jobs", meta["namespace"], meta["ownerReferences"][0]["name"])
             else:
                 self._cluster.delete("pods", meta["namespace"], meta["name"])
+
+
+def submit_neighbours(shard: str, random: Random, seconds: float) -> list[Command]:
+    """In every other world jobs that stay away from pods of others, or go near to them, until they are cancelled."""
+    if random.random() < 0.5:
+        return []
+    made, tenant = list[Command](), random.choice(TENANTS)
+    for index in range(random.randrange(4, 9)):
+        at, key = random.uniform(0.5, seconds), f"neighbour-{index}"
+        own, other = random.sample(("db", "web", "log"), 2)
+        spec = job_spec(random, gang=random.random() < 0.3)
+        term = PodTerm(labels={"app": other}, weight=random.choice((None, None, 10)))
+        said: dict[str, Any] = {random.choice(("apart_from", "apart_from", "near")): (term,)}
+        near = Neighbours(labels={"app": own}, **said)
+        roles = tuple(role.model_copy(update={"neighbours": near, "max_replicas": None}) for role in spec.roles)
+        spec = spec.model_copy(update={"roles": roles, "name": key})
+        made += [submit_job(shard, at, tenant, key, spec), cancel(shard, tenant, key, seconds + random.uniform(1, 4))]
+    return made
+
+
+def submit_readers(shard: str, random: Random, seconds: float) -> list[Command]:
+    """In every other world jobs that read data sets, and words of their tenant about where these are."""
+    made, tenant, reads = list[Command](), random.choice(TENANTS), random.random() < 0.5
+    for index in range(random.randrange(4, 9) * reads):
+        names = random.sample(DATASETS, k=random.choice((1, 1, 2)))
+        data = tuple(DatasetHint(name=name, size_bytes=DATASET_BYTES) for name in sorted(names))
+        spec = job_spec(random, gang=random.random() < 0.2).model_copy(update={"datasets": data})
+        made.append(submit_job(shard, random.uniform(0.5, seconds), tenant, f"reader-{index}", spec))
+    for _ in range(random.randrange(2, 6) * reads):
+        nodes = random.sample(NODES, k=2)
+        said: dict[str, Any] = {"size_bytes": DATASET_BYTES, "nodes": nodes[:1], "gone": nodes[1:]}
+        told = TellDataset.model_validate({"kind": "tell_dataset", "v": 1, "dataset": random.choice(DATASETS), **said})
+        made.append(Command(random.uniform(1, seconds), submit(shard, tenant), told.to_bytes(), tenant))
+    return made
+
+
+def submit_sessions(shard: str, random: Random, seconds: float) -> list[Command]:
+    """
+    In every other world notebooks of two people, more than they may have at once: used now and then, paused by their
+    users or by their own idleness, resumed, and cancelled in the end.
+    """
+    made, tenant, works = list[Command](), random.choice(TENANTS), random.random() < 0.5
+    for index in range(random.randrange(3, 8) * works):
+        at, key = random.uniform(0.5, seconds), f"session-{index}"
+        job, own = job_id(shard, tenant, key), submit(shard, tenant)
+        made.append(submit_job(shard, at, tenant, key, _notebook(random, key)))
+        if random.random() < 0.4:
+            paused = HoldJob(kind="hold_job", v=1, job_id=job), RequeueJob(kind="requeue_job", v=1, job_id=job)
+            pause_at = at + random.uniform(1, 5)
+            made += [Command(pause_at + 0.1 * step, own, each.to_bytes()) for step, each in enumerate(paused)]
+        resumed = random.randrange(3)
+        made += [Command(at + random.uniform(2, 12), own, release(shard, job).data) for _ in range(resumed)]
+        made.append(cancel(shard, tenant, key, seconds + random.uniform(8, 20)))
+    return made
+
+
+def submit_hanging(shard: str, random: Random, seconds: float) -> list[Command]:
+    """
+    Jobs whose pods report steps, and hang in their first run; one that is only warned of is cancelled in the end.
+    """
+    made, tenant = list[Command](), random.choice(TENANTS)
+    for index in range(random.randrange(1, 4)):
+        at, key, pods = random.uniform(0.5, seconds / 2), f"hanging-{index}", random.choice((1, 3))
+        then = random.choice(("warn", "restart", "elsewhere"))
+        notes = {"seconds": "3", "step-seconds": "0.4", "hang-step": str(random.randrange(1, 9)), "term-ms": "300"}
+        spec = job_spec(random)
+        (role,) = spec.roles
+        template = Template(image="train:1", annotations={SIMULATE_PREFIX + name: notes[name] for name in notes})
+        shape = {"replicas": pods, "max_replicas": None, "exclusive": False, "template": template}
+        rule = JobProgress.model_validate({"hang_seconds": 5, "then": then})
+        ladder = RetryLadder(in_place=random.randrange(2), domain_after=random.randrange(3), level=HOST.label)
+        update = {"roles": (role.model_copy(update=shape),), "progress": rule, "name": key, "groups": ()}
+        retry = spec.retry.model_copy(update={"ladder": ladder})
+        plain = {"launcher": None, "time_limit_seconds": None, "retry": retry}
+        made.append(submit_job(shard, at, tenant, key, spec.model_copy(update=update | plain)))
+        made.append(cancel(shard, tenant, key, seconds + random.uniform(20, 25)))
+    return made
+
+
+def _notebook(random: Random, name: str) -> JobSpec:
+    """One pod that warns of its idleness, is used again after some warnings, and stops by itself after the last."""
+    idle, warning = random.choice(((3, 1), (4, 2)))
+    on_idle: Literal["pause", "end"] = random.choice(("pause", "end"))
+    used, turns = random.uniform(0.2, 2.0), list[float]()
+    for _ in range(random.choice((0, 0, 1, 2))):
+        turns += [used + idle - warning, used := used + idle - warning / 2]
+    turns.append(used + idle - warning)
+    word = f'tessera-steps/1 {{"ask": "{on_idle}", "who": "idle for {idle} s"}}'
+    notes = {
+        "seconds": f"{used + idle:.2f}",
+        "ready-turns": " ".join(f"{turn:.2f}" for turn in turns),
+        "exit-code": "1",
+        "message": word,
+        "term-ms": "300",
+    }
+    spec = job_spec(random)
+    (role,) = spec.roles
+    template = role.template.model_copy(update={"annotations": {SIMULATE_PREFIX + key: notes[key] for key in notes}})
+    alone = {"replicas": 1, "min_replicas": None, "max_replicas": None, "exclusive": False, "template": template}
+    session = Session(kind="notebook", idle_seconds=idle, warning_seconds=warning, on_idle=on_idle)
+    update = {"name": name, "roles": (role.model_copy(update=alone),), "session": session, "groups": ()}
+    of_a_person = {
+        "user": random.choice(PEOPLE),
+        "time_limit_seconds": None,
+        "launcher": None,
+        "checkpoint": None,
+    }
+    return spec.model_copy(update=update | of_a_person)

@@ -7,46 +7,39 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from tessera.testkit.sim.devices.asked import RULES, nic_claim
 from tessera.testkit.sim.loop import EPOCH_MS
+from tessera_schemas import commands as c
 from tessera_schemas.base import job_id
-from tessera_schemas.cluster.device_claims import DeviceChoice, DeviceClaim, DeviceRequest
-from tessera_schemas.commands import (
-    ApplyConfig,
-    CancelJob,
-    DrainNode,
-    GrantBudget,
-    HoldJob,
-    MoveJob,
-    ReleaseJob,
-    ReportCheckpoint,
-    RequeueJob,
-    SetPriority,
-    SubmitJob,
-    SubmitTemplate,
-    UpdateJob,
-)
-from tessera_schemas.config import ConfigBody, Flavor, Limits, Policy, PriorityClass, Queue, Quota, Tenant
-from tessera_schemas.job import CheckpointPolicy, JobSpec, Resources, Retry, Role, Template, Toleration
+from tessera_schemas.cluster.gang_groups import GroupRestart, RoleGroup
+from tessera_schemas.cluster.health import Ailment, HealthAction, HealthCause, HealthPolicy, ReputationPolicy
+from tessera_schemas.cluster.pools import DataCaches
+from tessera_schemas.config import ConfigBody, Defaults, Flavor, Level, Policy, PriorityClass, Queue, Quota, Tenant
+from tessera_schemas.job import CheckpointPolicy, JobSpec, Resources, Retry, Role, Template, Toleration, Topology
 from tessera_schemas.subjects import control, submit
-from tessera_schemas.work.arrays import Condition, Dependency, JobArray
+from tessera_schemas.work.arrays import Attachment, Condition, Dependency, JobArray, ServiceSize
 from tessera_schemas.work.budgets import Budget, month_text
+from tessera_schemas.work.measured_use import SessionDefaults
 from tessera_schemas.work.money import FlavorPrice, Money
+from tessera_schemas.work.spec_changes import Program
 from tessera_schemas.work.templates import JobTemplate, Parameter
+from tessera_schemas.work.tenant_shares import Limits
 
 GIB = 2**30
 TENANTS = ("red", "blue")
 PROJECT = "vlm"
 QUEUES = ("research", "prod", "batch")
-NICS = "nic.example.com"
-"""Driver, and class, of the network interfaces that nodes of the simulation have."""
 TIGHT = Quota(resource="gpu_milli", nominal=4000)
 NODES = ("gpu-a", "gpu-b", "gpu-c", "gpu-d", "cpu-a")
-H100_GPUS, UNTAINTED_GPUS = 8, 20
+H100_GPUS, UNTAINTED_GPUS, NODE_GPUS = 8, 20, 4
 """Of the world's nodes, when nothing else is there: what asks for more of them at once would wait for ever."""
+DATASET_BYTES = 4_000_000_000
+SMALL_CACHES = DataCaches(node_bytes=2 * DATASET_BYTES, kept_seconds=3600)
 FLAVORS = (Flavor(name="fast", gpu_models=("H100",)), Flavor(name="slow", gpu_models=("A100",)))
 TOLERATES = Toleration(key="dedicated")
 """The taint of one of its nodes."""
 CLASSES = ("low", "normal", "high")
+RESUME_CLASS = CLASSES[1]
 NEW_QUEUE, NEW_CLASS = "night", "top"
 """Names that the last queue and the last class get for a while."""
 START_TIMEOUT_SECONDS = 15
@@ -115,13 +108,13 @@ def apply_config(
     shard: str, body: ConfigBody, expected_version: int, at: float = 0.0, abandon: bool = False
 ) -> Command:
     """Command of an operator that puts a configuration in force."""
-    command = ApplyConfig(kind="apply_config", v=1, expected_version=expected_version, body=body, abandon=abandon)
+    command = c.ApplyConfig(kind="apply_config", v=1, expected_version=expected_version, body=body, abandon=abandon)
     return Command(at, control(shard), command.to_bytes())
 
 
 def _tenants(bears: tuple[Toleration, ...] = ()) -> tuple[Tenant, ...]:
     """The last of them with these standing tolerations."""
-    limits = Limits(jobs=200, gpus_per_job=64)
+    limits = Limits(jobs=200, gpus_per_job=64, sessions=3, sessions_per_user=2)
     found = [Tenant(name=name, limits=limits) for name in TENANTS]
     return (*found[:-1], found[-1].model_copy(update={"tolerations": bears}))
 
@@ -130,6 +123,7 @@ def _policy(**more: Any) -> Policy:
     return Policy.model_validate({"start_timeout_seconds": START_TIMEOUT_SECONDS, "key_memory_seconds": 3600, **more})
 
 
+HOST = Level(name="host", label="kubernetes.io/hostname")
 TUNE = JobTemplate(
     name="tune",
     parameters=(
@@ -150,6 +144,10 @@ TUNE = JobTemplate(
         "ttl_seconds_after_finished": 2,
     },
 )
+TURN = "22:14"
+"""Time of day in the middle of a run, at which hours of lending end or begin."""
+CLOSING = ({"hours": f"20:00-{TURN}", "percent": 50}, {"hours": f"{TURN}-20:00", "percent": 0})
+OPENING = ({"hours": f"20:00-{TURN}", "percent": 0}, {"hours": f"{TURN}-20:00", "percent": 75})
 ENOUGH = Quota(resource="gpu_milli", nominal=64_000)
 SETTLED = ConfigBody(
     tenants=_tenants(),
@@ -176,6 +174,7 @@ def _body(random: Random, stops: bool) -> ConfigBody:
         queues=(tree, *(_queue(random, name, flavors, stops) for name in QUEUES)),
         flavors=flavors,
         templates=(TUNE,),
+        defaults=Defaults(sessions=SessionDefaults(resume_class=RESUME_CLASS)),
         policy=_policy(
             preset=random.choice(("off", "priority", "fair", "fair", "fair")),
             min_runtime_seconds=random.choice((0, 0, 1)),
@@ -204,8 +203,18 @@ def _body(random: Random, stops: bool) -> ConfigBody:
     # By what was drawn: a draw of its own would change the worlds of all seeds.
     kept = {1: 0, 5: 50, 20: 100}[body.policy.earmark_seconds]
     body = body.model_copy(update={"policy": body.policy.model_copy(update={"kept_beside_gpus_percent": kept})})
+    if body.policy.backfill_depth == 3:
+        near = body.policy.model_copy(update={"gang_topology": "preferred"})
+        body = body.model_copy(update={"policy": near, "topology": (HOST,)})
+    if body.policy.stop_patience_seconds == 1:
+        body = body.model_copy(update={"policy": body.policy.model_copy(update={"data_caches": SMALL_CACHES})})
     if body.policy.backfill_closing_seconds == 10:
         body = body.model_copy(update=_budgets(body.flavors or (Flavor(name="any"),)))
+    if body.policy.requeues_max != 10:
+        actions = {HealthCause.SLOW: HealthAction.EVICT, HealthCause.GPU_LOST: HealthAction.IGNORE}
+        reputation = ReputationPolicy(half_life_seconds=60, trial_seconds=60)
+        health = HealthPolicy(out_percent=body.policy.requeues_max * 20, actions=actions, reputation=reputation)
+        body = body.model_copy(update={"health": health})
     return body.model_copy(update={"tenants": _tenants((TOLERATES,))}) if body.policy.earmark_seconds == 5 else body
 
 
@@ -224,7 +233,7 @@ def _budgets(flavors: tuple[Flavor, ...]) -> dict[str, Any]:
 def _grant(shard: str, at: float) -> Command:
     """Grant of an operator, where that budget is configured."""
     said: dict[str, Any] = {"budget": f"tenant/{TENANTS[0]}", "month": month_text(EPOCH_MS), "why": "a deadline"}
-    return Command(at, control(shard), GrantBudget(kind="grant_budget", v=1, amount=20, **said).to_bytes())
+    return Command(at, control(shard), c.GrantBudget(kind="grant_budget", v=1, amount=20, **said).to_bytes())
 
 
 def _queue(random: Random, name: str, flavors: tuple[Flavor, ...], stops: bool) -> Queue:
@@ -233,6 +242,8 @@ def _queue(random: Random, name: str, flavors: tuple[Flavor, ...], stops: bool) 
     choices = {"borrowing_limit": (None, 2000, 8000), "lending_limit": (None, 0, 4000)}
     limits = {limit: random.choice(values) for limit, values in choices.items() if parent}
     stopped = random.choice(("none", "hold", "hold_and_drain")) if stops and random.random() < 0.3 else "none"
+    # By what was drawn: a draw of its own would change the worlds of all seeds.
+    of_limit: dict[int | None, Any] = {4000: CLOSING, None: OPENING if limits.get("borrowing_limit") else ()}
     return Queue.model_validate(
         {
             "name": name,
@@ -241,6 +252,7 @@ def _queue(random: Random, name: str, flavors: tuple[Flavor, ...], stops: bool) 
             "quotas": _quotas(random, flavors, random.randrange(2, 7 if stops else 11), limits),
             **random.choice(({}, {"order": "expected"}, {"queueing_strategy": "strict_fifo"})),
             "stop_policy": stopped,
+            "lending": of_limit.get(limits.get("lending_limit"), ()) if parent else (),
         }
     )
 
@@ -275,8 +287,11 @@ def commands(shard: str, random: Random, jobs: int, seconds: float, evicts: bool
     made.append(configuration(shard, random, expected_version=1, evicts=evicts))
     for _ in range(random.randrange(4)):
         made += _drains(shard, random, seconds)
+    made += _reports(shard, Random(len(made)), seconds)
     made.append(_grant(shard, seconds * 0.6))
     made += _related(shard, random, max(6, jobs // 4), seconds)
+    made += _service(shard, Random(f"service {made[-1].at}"), seconds)
+    made += _attached(shard, Random(f"attached {shard} {made[0].at}"), seconds)
     return sorted(made, key=lambda command: (command.at, command.data))
 
 
@@ -302,6 +317,68 @@ def _related(shard: str, random: Random, jobs: int, seconds: float) -> list[Comm
     return made
 
 
+def _service(shard: str, random: Random, seconds: float) -> list[Command]:
+    """In every other world a service that is scaled up and down, now and then too far, and is cancelled in the end."""
+    if random.random() < 0.5:
+        return []
+    tenant, at, key, least = random.choice(TENANTS), random.uniform(0.5, seconds / 2), "service", random.randrange(2)
+    size = ServiceSize(min_replicas=least, max_replicas=4, replicas=random.randrange(least, 4))
+    spec, retry = job_spec(random), Retry(backoff_seconds=1, backoff_max_seconds=4)
+    roles = tuple(role.model_copy(update={"min_replicas": None, "max_replicas": None}) for role in spec.roles[:1])
+    update = {"service": size, "roles": roles, "time_limit_seconds": None, "name": key, "retry": retry}
+    made = [submit_job(shard, at, tenant, key, spec.model_copy(update=update)), cancel(shard, tenant, key, seconds + 1)]
+    for _ in range(random.randrange(1, 5)):
+        scaled = c.ScaleService(
+            kind="scale_service", v=1, job_id=job_id(shard, tenant, key), replicas=random.randrange(6)
+        )
+        made.append(Command(random.uniform(at, seconds), submit(shard, tenant), scaled.to_bytes(), tenant))
+    times = sorted(random.uniform(at, seconds) for _ in range(random.randrange(4)))
+    rolled = (_rollout(random, job_id(shard, tenant, key), roles[0], n) for n in range(1, len(times) + 1))
+    wishes = zip(times, rolled, strict=True)  # one that comes too early changes nothing
+    return [*made, *(Command(when, submit(shard, tenant), wish.to_bytes(), tenant) for when, wish in wishes)]
+
+
+def _rollout(random: Random, job: str, role: Role, revision: int) -> c.RollService:
+    undo, missing = revision > 1 and random.random() < 0.3, random.randrange(2)
+    program = Program.made_of(role.template).model_copy(update={"image": f"serve:{revision}"})
+    wish: dict[str, Any] = {"revision": revision, "undo": undo, "programs": {} if undo else {role.name: program}}
+    pace = {"max_surge": 1 + random.randrange(2) - missing, "max_unavailable": missing, "min_ready_seconds": missing}
+    return c.RollService(kind="roll_service", v=1, job_id=job, **wish, **pace)
+
+
+def _attached(shard: str, random: Random, seconds: float) -> list[Command]:
+    """
+    In every other world a learner of two elastic roles and its rollout workers; pods move between the roles, and now
+    and then the learner is put back in line.
+    """
+    if random.random() < 0.5:
+        return []
+    at, tenant, target = random.uniform(0.5, seconds / 2), random.choice(TENANTS), "learner"
+    learner = job_id(shard, tenant, target)
+    made = [submit_job(shard, at, tenant, target, _with_two_roles(job_spec(random)))]
+    for index in range(random.randrange(1, 5)):
+        steps = random.choice(({"trainer": -1, "rollout": 1}, {"trainer": 1, "rollout": -1}, {"rollout": -1}))
+        shift = c.ShiftRoles(kind="shift_roles", v=1, job_id=learner, roles=steps, key=f"shift-{index}").to_bytes()
+        sent = at + random.uniform(1, 8)
+        made += [Command(sent, submit(shard, tenant), shift)] * random.choice((1, 1, 2))
+    for index in range(random.randrange(1, 4)):
+        attached = Attachment(job=learner, on_detach=random.choice(("requeue", "requeue", "cancel")))
+        spec = job_spec(random).model_copy(update={"attach_to": attached, "name": "rollout"})
+        made.append(submit_job(shard, at + random.uniform(0.2, 3), tenant, f"rollout-{index}", spec))
+        made += _controls(shard, random, tenant, job_id(shard, tenant, f"rollout-{index}"), at)
+    if random.random() < 0.5:
+        requeued = c.RequeueJob(kind="requeue_job", v=1, job_id=learner).to_bytes()
+        made.append(Command(at + random.uniform(0.5, 5), submit(shard, tenant), requeued))
+    return made
+
+
+def _with_two_roles(spec: JobSpec) -> JobSpec:
+    """The job as a trainer and a rollout of one to three pods each."""
+    size = {"replicas": 1, "min_replicas": 1, "max_replicas": 3, "exclusive": False}
+    roles = tuple(spec.roles[0].model_copy(update={"name": name, **size}) for name in ("trainer", "rollout"))
+    return spec.model_copy(update={"roles": roles, "groups": (), "launcher": None, "name": "learner"})
+
+
 def _dependency(
     shard: str, random: Random, tenant: str, other: tuple[str, str, JobArray | None] | None
 ) -> tuple[Dependency, ...]:
@@ -318,18 +395,18 @@ def _dependency(
 
 def cancel(shard: str, tenant: str, key: str, at: float = 0.0, now: bool = False) -> Command:
     """Command of a tenant to cancel the job of a key, sent `at` seconds into the run."""
-    command = CancelJob(kind="cancel_job", v=1, job_id=job_id(shard, tenant, key), now=now)
+    command = c.CancelJob(kind="cancel_job", v=1, job_id=job_id(shard, tenant, key), now=now)
     return Command(at, submit(shard, tenant), command.to_bytes(), tenant)
 
 
 def release(shard: str, job: str, at: float = 0.0) -> Command:
     """Release by an operator, who may release any job."""
-    return Command(at, control(shard), ReleaseJob(kind="release_job", v=1, job_id=job).to_bytes())
+    return Command(at, control(shard), c.ReleaseJob(kind="release_job", v=1, job_id=job).to_bytes())
 
 
 def drain(shard: str, node: str, at: float = 0.0, evict: bool = False, undo: bool = False) -> Command:
     """Command of an operator to drain a node, or with `undo` to end that, sent `at` seconds into the run."""
-    command = DrainNode(kind="drain_node", v=1, node=node, evict=evict, undo=undo, why="new fans")
+    command = c.DrainNode(kind="drain_node", v=1, node=node, evict=evict, undo=undo, why="new fans")
     return Command(at, control(shard), command.to_bytes())
 
 
@@ -340,29 +417,58 @@ def _drains(shard: str, random: Random, seconds: float) -> list[Command]:
     return [drain(shard, node, at), drain(shard, node, at + 0.1, evict=evict), undo]
 
 
+def _reports(shard: str, random: Random, seconds: float) -> list[Command]:
+    """Reports of two agents on the health of nodes: at odds with each other, again and again, some of it never over."""
+    made: list[Command] = []
+    for _ in range(random.randrange(6)):
+        node, source, at = random.choice(NODES), random.choice(("agent", "other")), random.uniform(1.0, seconds)
+        causes = random.sample(tuple(HealthCause), k=random.choice((1, 1, 2)))
+        ailments = tuple(Ailment(cause=cause) for cause in causes)
+        said = [(at, ailments)]
+        if random.random() < 0.8:
+            said += [(at + random.uniform(0.05, 4), ())] + [(at + 4.1, ailments), (at + 4.2, ())] * random.randrange(3)
+        for when, what in said:
+            report = c.ReportHealth(kind="report_health", v=1, node=node, source=source, ailments=what)
+            made.append(Command(when, control(shard), report.to_bytes()))
+    return made
+
+
 def _controls(shard: str, random: Random, tenant: str, job: str, at: float) -> list[Command]:
     """Commands of a tenant, or now and then an operator, about one job; a held job may be forgotten."""
     made: list[Command] = []
     subject = control(shard) if random.random() < 0.2 else submit(shard, tenant)
     if random.random() < 0.2:
-        made.append(Command(at + random.uniform(0, 2), subject, HoldJob(kind="hold_job", v=1, job_id=job).to_bytes()))
+        made.append(Command(at + random.uniform(0, 2), subject, c.HoldJob(kind="hold_job", v=1, job_id=job).to_bytes()))
         if random.random() < 0.7:
             made.append(release(shard, job, at + random.uniform(0.5, 4)))
     if random.random() < 0.15:
         path, attempt = f"/data/{random.randrange(9)}", random.choice((0, 1, 2))
-        report = ReportCheckpoint(kind="report_checkpoint", v=1, job_id=job, path=path, attempt=attempt)
+        report = c.ReportCheckpoint(kind="report_checkpoint", v=1, job_id=job, path=path, attempt=attempt)
         made.append(Command(at + random.uniform(0.5, 6), submit(shard, tenant), report.to_bytes()))
     if random.random() < 0.15:
-        command = SetPriority(kind="set_priority", v=1, job_id=job, priority_class=random.choice(CLASSES))
+        command = c.SetPriority(kind="set_priority", v=1, job_id=job, priority_class=random.choice(CLASSES))
         made.append(Command(at + random.uniform(0, 4), submit(shard, tenant), command.to_bytes()))
     if random.random() < 0.1:
-        moved = MoveJob(kind="move_job", v=1, job_id=job, queue=random.choice((*QUEUES, NEW_QUEUE)))
+        moved = c.MoveJob(kind="move_job", v=1, job_id=job, queue=random.choice((*QUEUES, NEW_QUEUE)))
         made.append(Command(at + random.uniform(0, 4), subject, moved.to_bytes()))
     own = Random(f"requeue {job} {at}")  # so that workloads of earlier seeds stay what they were
     if own.random() < 0.1:
-        requeued = RequeueJob(kind="requeue_job", v=1, job_id=job)
+        requeued = c.RequeueJob(kind="requeue_job", v=1, job_id=job)
         made.append(Command(at + own.uniform(0, 6), subject, requeued.to_bytes()))
     made += _updates(Random(f"update {job} {at}"), subject, job, at)
+    return made + _resizes(Random(f"resize {job} {at}"), subject, job, at)
+
+
+def _resizes(random: Random, subject: str, job: str, at: float) -> list[Command]:
+    """Now and then other CPU and memory for pods of a run, more than a node has, too; once more before it is done."""
+    made = list[Command]()
+    for index in range(random.choice((0, 0, 0, 0, 1, 2))):
+        size = {"cpu_milli": random.choice((500, 1000, 2000, 4000, 90_000)), "role": random.choice((None, "worker"))}
+        size |= {"memory_bytes": random.choice((GIB // 2, GIB, 4 * GIB))} if random.random() < 0.5 else {}
+        asked = c.ResizePods.model_validate(
+            size | {"kind": "resize_pods", "v": 1, "job_id": job, "key": f"size-{index}"}
+        )
+        made += [Command(at + random.uniform(0.5, 6), subject, asked.to_bytes())] * random.choice((1, 1, 2))
     return made
 
 
@@ -379,29 +485,36 @@ def _updates(random: Random, subject: str, job: str, at: float) -> list[Command]
     }
     chosen = random.sample(sorted(changes), k=random.choice((1, 1, 2)))
     said = {"kind": "update_job", "v": 1, "job_id": job} | {field: changes[field] for field in chosen}
-    return [Command(sent, subject, UpdateJob.model_validate(said).to_bytes())]
+    return [Command(sent, subject, c.UpdateJob.model_validate(said).to_bytes())]
 
 
 def _first_submit(shard: str, random: Random, at: float, tenant: str, key: str, spec: JobSpec) -> Command:
     """Now and then of a template, or held until somebody lets it go."""
     if random.random() < 0.1:
         parameters = {"seconds": random.randrange(1, 6), "gpus": random.choice((1, "2", 9))}
-        asked = SubmitTemplate(kind="submit_template", v=1, key=key, template="tune", parameters=parameters)
+        asked = c.SubmitTemplate(kind="submit_template", v=1, key=key, template="tune", parameters=parameters)
         return Command(at, submit(shard, tenant), asked.to_bytes(), tenant, key)
     return submit_job(shard, at, tenant, key, spec, held=random.random() < 0.05)
 
 
 def submit_job(shard: str, at: float, tenant: str, key: str, spec: JobSpec, held: bool = False) -> Command:
     """Command of a tenant to run a job, held or not."""
-    data = SubmitJob(kind="submit_job", v=1, key=key, spec=spec, held=held).to_bytes()
+    data = c.SubmitJob(kind="submit_job", v=1, key=key, spec=spec, held=held).to_bytes()
     return Command(at, submit(shard, tenant), data, tenant, key, spec)
 
 
-def nic_claim(fast: bool) -> DeviceClaim:
-    """A claim of one device that a driver publishes, of the fast ones or of all."""
-    selectors = (f'device.attributes["{NICS}"].fast',) if fast else ()
-    choice = DeviceChoice(device_class=NICS, selectors=selectors)
-    return DeviceClaim(name="nic", requests=(DeviceRequest(name="one", choices=(choice,)),))
+def _groups(role: Role) -> tuple[RoleGroup, ...]:
+    """
+    Pairs of pods, each on one node where two of them have room on an empty one, and all of them together. Most pairs
+    start again by themselves, and of some of these so do all, once.
+    """
+    held, odd = 2 * role.resources.gpus <= NODE_GPUS, role.resources.cpu_milli
+    pair = GroupRestart(max_restarts=2, backoff_seconds=odd % 2) if odd % 8 < 5 else None
+    whole = GroupRestart(max_restarts=1, backoff_seconds=0) if odd % 8 == 0 else None
+    host = Topology(level=HOST.label, required=held)
+    near = Topology(level=HOST.label, required=False)
+    all_pods = RoleGroup(name="all", topology=near, restart=whole)
+    return all_pods, RoleGroup(name="pair", within="all", pods={"worker": 2}, topology=host, restart=pair)
 
 
 def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> JobSpec:
@@ -426,6 +539,7 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
             "tessera.io/simulate-term-ms": str(random.randrange(10, 3000)),
             "tessera.io/simulate-start-seconds": random.choice(("0", "0", "0", "0.7")),
             **({"tessera.io/simulate-notice-seconds": "0.3"} if random.random() < 0.3 else {}),
+            **({"tessera.io/simulate-resize": "never"} if asked["cpu_milli"] % 5 == 0 else {}),
         },
     )
     replicas, elastic = random.randrange(2, 7) if gang else 1, random.random() < 0.35 and gpus is None
@@ -433,17 +547,21 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
     if asked.get("gpus") and not (gang or gpus) and asked["cpu_milli"] % 4 == 0:
         asked["claims"] = (nic_claim(fast=asked["cpu_milli"] % 8 == 0),)
     needed = replicas * asked.get("gpus", 0)
+    alone = needed == NODE_GPUS and replicas == 1 and gpus is None and asked["cpu_milli"] % 2 == 0
     role = Role(
         name="worker",
         replicas=replicas,
         max_replicas=replicas + random.randrange(1, 5) if elastic else None,
         resources=Resources(**asked),
-        gpu_models=("H100",) if random.random() < 0.1 and needed <= H100_GPUS and "mig_profile" not in asked else (),
+        gpu_models=("H100",)
+        if random.random() < 0.1 and needed <= H100_GPUS and not alone and "mig_profile" not in asked
+        else (),
         tolerations=(TOLERATES,) if random.random() < 0.5 or needed > UNTAINTED_GPUS else (),
         template=template,
         release="together" if random.random() < 0.1 else "pod",
         # Else what no model holds whole would wait for ever, as it should.
         mixed_models=needed > H100_GPUS,
+        exclusive=alone,
     )
     return JobSpec(
         name=f"job-{random.randrange(1000)}",
@@ -451,6 +569,7 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
         priority_class=random.choice(CLASSES),
         preemptible=random.random() < 0.85,
         roles=(role,),
+        groups=_groups(role) if gang and not elastic and replicas % 2 == 0 and asked["cpu_milli"] % 4 < 2 else (),
         time_limit_seconds=2 if random.random() < 0.1 else None,
         termination_grace_seconds=random.choice((0, 1, 2)),
         ttl_seconds_after_finished=random.choice((0, 2, 6)),
@@ -460,6 +579,7 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
             backoff_max_seconds=4,
             on_failure=random.random() < 0.5,
             give_up_seconds=random.choice((5, 1_209_600, 1_209_600)),
+            rules=RULES.get(asked["cpu_milli"] % 16, ()),
         ),
         checkpoint=CheckpointPolicy(interval_seconds=1, notice_seconds=random.choice((0, 1, 4)))
         if random.random() < 0.5

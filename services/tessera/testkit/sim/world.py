@@ -19,10 +19,12 @@ from tessera.kernel.ports import Outgoing
 from tessera.kernel.tasks.task_group import cancel_all
 from tessera.testkit.account_checker import AccountSaid, check_account
 from tessera.testkit.checker import PodChange, check
+from tessera.testkit.datasets_checker import check_datasets
 from tessera.testkit.events_checker import check_events
 from tessera.testkit.pays_checker import check_pays
 from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
+from tessera.testkit.sessions_checker import check_sessions
 from tessera.testkit.sim.chaos import Chaos
 from tessera.testkit.sim.coverage import NAMED_POINTS, SIMULATED, Coverage, seen_on
 from tessera.testkit.sim.devices.drivers import GPU_DRIVER, Drivers
@@ -33,7 +35,7 @@ from tessera.testkit.sim.guard import SEED_SECONDS, SeedFailed, guarded
 from tessera.testkit.sim.loop import VirtualLoop
 from tessera.testkit.sim.rolling import RollingOperator
 from tessera.testkit.sim.services import SHARD, SimulatedServices
-from tessera.testkit.sim.users import Users
+from tessera.testkit.sim.users import Users, submit_hanging, submit_neighbours, submit_readers, submit_sessions
 from tessera.testkit.sim.verify import CountedState, digests, fold_stored, stored_account
 from tessera.testkit.sim.workload import (
     HUGE_KEY,
@@ -124,6 +126,10 @@ class World:
         jobs = self.random.randrange(*JOBS) * (2 if evicts else 1)
         script = [configuration(SHARD, self.random, evicts=evicts)]
         script += commands(SHARD, self.random, jobs, CHAOS_SECONDS * 0.7, evicts)
+        script += submit_neighbours(SHARD, Random(f"neighbours {self.seed}"), CHAOS_SECONDS * 0.7)
+        script += submit_readers(SHARD, Random(f"readers {self.seed}"), CHAOS_SECONDS * 0.7)
+        script += submit_sessions(SHARD, Random(f"sessions {self.seed}"), CHAOS_SECONDS * 0.7)
+        script += submit_hanging(SHARD, Random(f"hanging {self.seed}"), CHAOS_SECONDS * 0.7)
         clients = [self.loop.create_task(self.send(suited(self.park, command))) for command in script]
         chaos = Chaos(self.services, Random(self.seed + 3), nodes, CHAOS_SECONDS, points, self.state)
         devices = [self.loop.create_task(each.run(CHAOS_SECONDS)) for each in self._around_devices]
@@ -294,6 +300,8 @@ class World:
         check_rules(report, stored, self.asked)
         check_pays(report, stored)
         check_relations(report, stored)
+        check_datasets(report, stored, {node.name: node.kept_data for node in state.nodes.values()})
+        check_sessions(report, stored, [(change.n, change.object) for change in self.pods])
         if report.demand(said is not None, "account", 0, "no account is stored") and said is not None:
             check_account(report, stored, said)
         violations = [f"{v.invariant} at {v.n}: {v.text}" for v in report.violations]

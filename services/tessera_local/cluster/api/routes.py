@@ -9,11 +9,13 @@ _ON_COLLECTION = {"GET": "list", "POST": "create"}
 _ON_OBJECT = {"GET": "get", "PATCH": "patch", "DELETE": "delete"}
 _ON_SUBRESOURCE = {
     ("GET", "pods", "log"): "log",
+    ("GET", "pods", "resize"): "get",
+    ("PATCH", "pods", "resize"): "patch",
     ("POST", "pods", "binding"): "bind",
     ("POST", "pods", "eviction"): "evict",
     **{
         (method, resource, "status"): verb
-        for resource in ("pods", "nodes", "jobs", "podgroups.scheduling.k8s.io", "resourceclaims")
+        for resource in ("pods", "nodes", "jobs", "podgroups.scheduling.k8s.io", "compositepodgroups", "resourceclaims")
         for method, verb in (("GET", "get"), ("PATCH", "patch"))  # kubectl reads what it is about to patch
     },
 }

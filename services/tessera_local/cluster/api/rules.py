@@ -6,6 +6,7 @@ from typing import Any
 from tessera_local.cluster.api import answers
 from tessera_local.cluster.objects.shelf import Version
 from tessera_schemas.base import Json
+from tessera_schemas.text.quantities import quantity
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _CHANGEABLE_SPEC = ("schedulingGates", "activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds")
@@ -62,6 +63,8 @@ def result_of_patch(resource: str, subresource: str, old: Version, new: Json) ->
     check_preconditions(resource, old, meta.get("uid"), meta.get("resourceVersion"))
     if subresource == "status":
         return {**old.object, "metadata": dict(old.meta), "status": new.get("status", {})}
+    if subresource == "resize":
+        return {**old.object, "metadata": dict(old.meta), "spec": _resized(old, new.get("spec") or {})}
     kept = {key: old.meta[key] for key in _KEPT_META if key in old.meta}
     result = {**new, "metadata": {**meta, **kept}}
     if "status" in old.object:
@@ -69,6 +72,52 @@ def result_of_patch(resource: str, subresource: str, old: Version, new: Json) ->
     if resource == "pods":
         _check_pod_change(old, result)
     return result
+
+
+def _resized(old: Version, wanted: Json) -> Json:
+    """
+    The pod's spec with requests and limits of CPU and memory as they are wanted; all else is dropped, as the API does.
+
+    Raises ApiError 422 for other containers, a request above its limit, and what gives the pod another QoS class.
+    """
+    before, after = old.object["spec"]["containers"], wanted.get("containers") or []
+    if [one["name"] for one in before] != [one.get("name") for one in after]:
+        raise answers.invalid("pods", old.meta["name"], "spec.containers: Forbidden: containers may not be changed")
+    containers = [{**one, "resources": _changed(one, other)} for one, other in zip(before, after, strict=True)]
+    if _is_guaranteed(before) != _is_guaranteed(containers):
+        why = 'metadata.Pod QOS Class: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing'
+        raise answers.invalid("pods", old.meta["name"], why)
+    for one in containers:
+        for name, most in one["resources"].get("limits", {}).items():
+            if name in _RESIZED and quantity(one["resources"].get("requests", {}).get(name, most)) > quantity(most):
+                why = f"spec.containers[0].resources.requests: must be less than or equal to {name} limit of {most}"
+                raise answers.invalid("pods", old.meta["name"], why)
+    return {**old.object["spec"], "containers": containers}
+
+
+_RESIZED = ("cpu", "memory")
+
+
+def _changed(container: Json, wanted: Json) -> Json:
+    """The resources of a container, of which CPU and memory are as they are wanted."""
+    had, asked = container.get("resources") or {}, wanted.get("resources") or {}
+    parts = {
+        part: {**had.get(part, {}), **{name: amount for name, amount in asked[part].items() if name in _RESIZED}}
+        for part in ("requests", "limits")
+        if part in asked
+    }
+    return {**had, **parts}
+
+
+def _is_guaranteed(containers: list[Json]) -> bool:
+    """Whether each container may have of CPU and memory exactly what it asks for."""
+    asked = [one.get("resources") or {} for one in containers]
+    return all(
+        name in (of.get("limits") or {})
+        and quantity((of.get("requests") or of["limits"]).get(name, of["limits"][name])) == quantity(of["limits"][name])
+        for of in asked
+        for name in _RESIZED
+    )
 
 
 def _check_pod_change(old: Version, new: Json) -> None:

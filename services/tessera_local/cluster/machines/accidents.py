@@ -204,6 +204,11 @@ class Machines:
             status = self._store.with_condition(found, condition, "True" if on else "False")
             self._write(found, status, without=(taint,), add=(taint,) if on else ())
 
+    def set_condition(self, node: str, condition: str, status: str = "True", reason: str = "") -> None:
+        """Set a condition of the node as an agent on it would, node-problem-detector say."""
+        found = self._store.nodes.require("", node)
+        self._write(found, self._store.with_condition(found, condition, status, reason))
+
     def evict_for_pressure(self, namespace: str, name: str, resource: str = "memory") -> None:
         """Have a pod's kubelet end it at once, since its node lacks something (`Evicted`)."""
         pod = self._store.pods.require(namespace, name)

@@ -14,10 +14,14 @@ TERM_MS = f"{SIMULATE_PREFIX}term-ms"
 CHECKPOINT_SECONDS = f"{SIMULATE_PREFIX}checkpoint-seconds"
 START_SECONDS = f"{SIMULATE_PREFIX}start-seconds"
 NOTICE_SECONDS = f"{SIMULATE_PREFIX}notice-seconds"
+RESIZE = f"{SIMULATE_PREFIX}resize"
+READY_TURNS = f"{SIMULATE_PREFIX}ready-turns"
+STEP_SECONDS = f"{SIMULATE_PREFIX}step-seconds"
+HANG_STEP = f"{SIMULATE_PREFIX}hang-step"
 NEVER = "never"
 SECONDS_VARIABLE = "SIMULATE_SECONDS"
 """A variable of the program that says its seconds where no annotation does: Slurm's words know no annotations."""
-CHECKPOINT_VARIABLE = "TESSERA_CHECKPOINT_PATH"
+CHECKPOINT_VARIABLE, ATTEMPT_VARIABLE = "TESSERA_CHECKPOINT_PATH", "TESSERA_ATTEMPT"
 _CHECKPOINTS = "/checkpoints/"
 KILLED, TERMINATED = 137, 143
 _DEFAULT_GRACE_SECONDS = 30
@@ -49,7 +53,10 @@ class Behaviour:
 
     `start_ms` pass before it starts: its init containers run, or where it has none its image is pulled. `notice_ms`
     after it is told that it will be stopped, it ends by itself as it would have; None: it works on. A `term_ms` of None
-    is a program that no signal stops, as under a container runtime that hangs.
+    is a program that no signal stops, as under a container runtime that hangs. `resizes`: its kubelet can resize it in
+    place. `turns_ms` are the times from start at which its probe finds it not ready, ready again, and so on.
+
+    It reports a step every `step_ms`, 0 for never; a job's first run hangs with step `hang_step`, if that is not 0.
     """
 
     run_ms: int
@@ -59,6 +66,15 @@ class Behaviour:
     done_ms: int = 0
     start_ms: int = 0
     notice_ms: int | None = None
+    resizes: bool = True
+    turns_ms: tuple[int, ...] = ()
+    step_ms: int = 0
+    hang_step: int = 0
+
+    def steps_after(self, ran_ms: int) -> int:
+        """Number of steps that it has done after so much run time."""
+        steps = ran_ms // self.step_ms if self.step_ms else 0
+        return min(steps, self.hang_step) if self.hang_step else steps
 
     def path_after(self, ran_ms: int) -> str:
         """Path of the checkpoint after so much run time; the next attempt reads from it how much is done."""
@@ -91,15 +107,19 @@ def behaviour_of(pod: Json) -> Behaviour:
         save_ms = _milliseconds(notes, CHECKPOINT_SECONDS)
         start_ms = _milliseconds(notes, START_SECONDS)
         notice_ms = _milliseconds(notes, NOTICE_SECONDS) if NOTICE_SECONDS in notes else None
+        turns = tuple(int(Decimal(each) * 1000) for each in notes.get(READY_TURNS, "").split())
+        step_ms, first = _milliseconds(notes, STEP_SECONDS), _variable(pod, ATTEMPT_VARIABLE) in ("", "1")
+        hang_step = max(int(notes.get(HANG_STEP, "0")), 0) if first and step_ms else 0
         done_ms = min(_saved_ms(pod), run_ms)
         run_ms -= done_ms
-        deadline_ms = deadline_ms_of(pod)
+        resizes, deadline_ms = notes.get(RESIZE) != NEVER, deadline_ms_of(pod)
         if deadline_ms is not None and deadline_ms < run_ms:
-            return Behaviour(deadline_ms, OVERDUE, term_ms, save_ms, done_ms, start_ms, notice_ms)
+            return Behaviour(deadline_ms, OVERDUE, term_ms, save_ms, done_ms, start_ms, notice_ms, resizes)
     except (ValueError, TypeError, InvalidOperation, OverflowError) as error:
         raise AdmissionError(f"the pod's simulated behaviour cannot be read: {error}") from error
     ending = Ending("Failed" if exit_code else "Succeeded", "", exit_code)
-    return Behaviour(run_ms, ending, term_ms, save_ms, done_ms, start_ms, notice_ms)
+    run_ms = _TEN_YEARS_MS if hang_step else run_ms
+    return Behaviour(run_ms, ending, term_ms, save_ms, done_ms, start_ms, notice_ms, resizes, turns, step_ms, hang_step)
 
 
 def deadline_ms_of(pod: Json) -> int | None:

@@ -156,6 +156,21 @@ class NodeUse:
         self.hold(request, devices)
         return devices
 
+    def resized(self, had: PodRequest, asked: PodRequest) -> str | None:
+        """
+        Hold CPU and memory of a pod that is resized in place as it asks now; else why not, as kubelets say it:
+        `Deferred` for now, `Infeasible` for ever.
+        """
+        more_cpu, more_memory = asked.cpu_milli - had.cpu_milli, asked.memory_bytes - had.memory_bytes
+        if asked.cpu_milli > self.cpu_milli or asked.memory_bytes > self.memory_bytes:
+            return "Infeasible"
+        lacks_cpu = more_cpu > 0 and self.used_cpu_milli + more_cpu > self.cpu_milli
+        if lacks_cpu or (more_memory > 0 and self.used_memory_bytes + more_memory > self.memory_bytes):
+            return "Deferred"
+        self.used_cpu_milli += more_cpu
+        self.used_memory_bytes += more_memory
+        return None
+
     def hold(self, request: PodRequest, devices: tuple[int, ...]) -> None:
         """Count what a pod holds already, whatever the totals are."""
         self._add(request, devices, 1)

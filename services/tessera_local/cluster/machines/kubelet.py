@@ -31,7 +31,7 @@ from tessera_local.cluster.machines.pod_statuses import SHUT_DOWN, LastWord, Lef
 from tessera_local.cluster.machines.timers import Timers
 from tessera_local.cluster.objects.shelf import Shelf, Version
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import CHECKPOINT_ANNOTATION, EVICT_AT_ANNOTATION
+from tessera_schemas.cluster.labels import CHECKPOINT_ANNOTATION, EVICT_AT_ANNOTATION, PROGRESS_ANNOTATION
 
 _CODES: dict[Left, int] = {"killed": KILLED, "unknown": KILLED, "stopped": TERMINATED}
 PREPARE_AGAIN_MS = 10_000
@@ -52,12 +52,37 @@ class StartedProgram:
     stopped_ms: int | None = None
     saved_ms: int = 0
     was_asked: bool = False
+    turns: int = 0
+    """Number of times that its pod has become ready or not ready since it started."""
+    steps: int = 0
+    """Number of the last step that it has reported."""
 
     @property
     def next_ms(self) -> int:
-        """Time of the next event: the program's end, or a checkpoint before it."""
+        """Time of the next event: the program's end, or a checkpoint or a turn of its readiness before it."""
         every = self.behaviour.save_ms
-        return min(self.ends_ms, self.saved_ms + every) if every and self.stopped_ms is None else self.ends_ms
+        turns = [self.at_ms + turn for turn in self.behaviour.turns_ms[self.turns : self.turns + 1]]
+        saves = [self.saved_ms + every] if every and self.stopped_ms is None else []
+        step = self.at_ms + (self.steps + 1) * self.behaviour.step_ms
+        works = self.behaviour.steps_after(step - self.at_ms) > self.steps and self.stopped_ms is None
+        return min([self.ends_ms, *turns, *saves, *([step] if works else [])])
+
+    def does_steps(self, now_ms: int) -> bool:
+        """Whether it has done more steps by now than it has reported."""
+        before = self.steps
+        if self.stopped_ms is None and now_ms < self.ends_ms:
+            self.steps = max(before, self.behaviour.steps_after(now_ms - self.at_ms))
+        return self.steps > before
+
+    def turn(self, now_ms: int) -> bool:
+        """Whether its readiness is another one by now than at the last look."""
+        before, self.turns = self.turns, sum(self.at_ms + turn <= now_ms for turn in self.behaviour.turns_ms)
+        return (self.turns - before) % 2 == 1
+
+    @property
+    def turned_ms(self) -> int:
+        """Time of the last turn of its readiness."""
+        return self.at_ms + self.behaviour.turns_ms[self.turns - 1]
 
     def saves(self, pod: Version | None, now_ms: int) -> bool:
         """
@@ -326,21 +351,53 @@ class Kubelets:
         self._pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": status})
 
     def _while_running(self, uid: str, run: PodRun, started: StartedProgram, pod: Version | None, now_ms: int) -> None:
+        deferred = False
         if pod is not None and not run.lost_power:
             _keep_deadline(started, pod, now_ms)
+            pod, deferred = self._keep_size(run.node, started, pod, now_ms)
         told = pod is None or pod.deleting or run.word is not None
         if now_ms < started.ends_ms and told and not self.ills.of(run.node).is_stuck:
             _stop(started, pod, run.word, now_ms)
         if started.saves(pod, now_ms):
             started.saved_ms = now_ms
             if pod is not None:
-                self._pods.replace(pod, _saved(pod, started.behaviour.path_after(now_ms - started.at_ms)))
+                path = started.behaviour.path_after(now_ms - started.at_ms)
+                self._pods.replace(pod, _noted(pod, CHECKPOINT_ANNOTATION, path))
+                pod = self._pods.with_uid(uid)
+        if started.does_steps(now_ms) and pod is not None:
+            self._pods.replace(pod, _noted(pod, PROGRESS_ANNOTATION, str(started.steps)))
+            pod = self._pods.with_uid(uid)
+        if started.turn(min(now_ms, started.ends_ms)) and pod is not None:
+            # Said late by the kubelet of a node that was cut off, the turn has the time at which it was seen there.
+            self._say_status(pod, pod_statuses.probed(pod.object, started.turns % 2 == 0, started.turned_ms))
+            pod = self._pods.with_uid(uid)
         if now_ms < started.ends_ms:
-            self._timers.set(uid, started.next_ms)
+            self._timers.set(uid, min(started.next_ms, now_ms + PREPARE_AGAIN_MS) if deferred else started.next_ms)
             return
         self._forget(uid, run)
         if pod is not None:
             self._end_pod(pod, _ended(pod, run, started, now_ms))
+
+    def _keep_size(self, node: str, started: StartedProgram, pod: Version, now_ms: int) -> tuple[Version | None, bool]:
+        """
+        Resize the pod in place where its spec asks for it, or say why not. Returns the pod as it is then, and whether
+        room may yet come.
+        """
+        asked, status = request_of(pod.object), pod.object["status"]
+        is_pending = any(one["type"] == pod_statuses.RESIZE_PENDING for one in status.get("conditions", ()))
+        if (asked.cpu_milli, asked.memory_bytes) == (started.request.cpu_milli, started.request.memory_bytes):
+            if not is_pending:
+                return pod, False
+            why = None
+        else:
+            why = self._use[node].resized(started.request, asked) if started.behaviour.resizes else "Infeasible"
+        if why is None:
+            started.request = asked
+            self._say_status(pod, pod_statuses.resized(pod.object))
+        else:
+            pending = pod_statuses.RESIZE_PENDING
+            self._say_status(pod, pod_statuses.with_condition(status, pending, "True", now_ms, why, "no room for it"))
+        return self._pods.with_uid(pod.uid), why == "Deferred"
 
     def _forget(self, uid: str, run: PodRun) -> None:
         if (held := run.started or run.admitted) is not None:
@@ -374,16 +431,17 @@ def _keep_deadline(started: StartedProgram, pod: Version, now_ms: int) -> None:
         started.ends_ms, started.ending = max(started.at_ms + deadline_ms, now_ms), OVERDUE
 
 
-def _saved(pod: Version, path: str) -> Json:
-    """The pod as its program writes it: its work is saved there."""
-    notes = {**(pod.meta.get("annotations") or {}), CHECKPOINT_ANNOTATION: path}
+def _noted(pod: Version, name: str, value: str) -> Json:
+    """The pod as its program writes it: its work is saved there, or so far."""
+    notes = {**(pod.meta.get("annotations") or {}), name: value}
     return {**pod.object, "metadata": {**pod.meta, "annotations": notes}}
 
 
 def _ended(pod: Version, run: PodRun, started: StartedProgram, now_ms: int) -> Json:
     ending = started.ending
-    told = pod_statuses.ended(pod.object, ending.exit_code, started.at_ms, started.ends_ms, run.left)
-    if run.word is not None and run.left is None and ending != started.behaviour.ending:  # nothing else came first
+    by_itself = ending == started.behaviour.ending
+    told = pod_statuses.ended(pod.object, ending.exit_code, started.at_ms, started.ends_ms, run.left, by_itself)
+    if run.word is not None and run.left is None and not by_itself:  # nothing else came first
         return pod_statuses.ended_by_kubelet({**pod.object["status"], **told}, run.word, now_ms)
     status = {**told, "phase": ending.phase}
     return {**status, "reason": ending.reason} if ending.reason else status

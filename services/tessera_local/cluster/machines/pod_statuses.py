@@ -8,6 +8,7 @@ from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import SIMULATE_PREFIX
 
 DISRUPTION = "DisruptionTarget"
+RESIZE_PENDING = "PodResizePending"
 TIMES = ("startedAt", "finishedAt", "startTime", "lastTransitionTime", "lastProbeTime", "lastHeartbeatTime")
 CREATING = "ContainerCreating"
 INITIALIZING = "PodInitializing"
@@ -44,6 +45,21 @@ def with_condition(status: Json, name: str, value: str, now_ms: int, reason: str
     told = {key: text for key, text in (("reason", reason), ("message", message)) if text}
     condition = {"type": name, "status": value, "lastTransitionTime": since, **told}
     return {**status, "conditions": [*(one for one in conditions if one["type"] != name), condition]}
+
+
+def without_condition(status: Json, name: str) -> Json:
+    """The status without one condition."""
+    return {**status, "conditions": [one for one in status.get("conditions", ()) if one["type"] != name]}
+
+
+def resized(pod: Json) -> Json:
+    """The status of a pod whose kubelet has what its spec asks for in force."""
+    asked = {one["name"]: one.get("resources") or {} for one in pod["spec"]["containers"]}
+    told = [
+        {**one, "resources": asked[one["name"]], "allocatedResources": asked[one["name"]].get("requests", {})}
+        for one in pod["status"].get("containerStatuses", ())
+    ]
+    return {**without_condition(pod["status"], RESIZE_PENDING), "containerStatuses": told}
 
 
 def disrupted(status: Json, now_ms: int, reason: str, message: str) -> Json:
@@ -119,8 +135,22 @@ def running(pod: Json, now_ms: int) -> Json:
     return status
 
 
-def ended(pod: Json, exit_code: int, start_ms: int, end_ms: int, left: Left | None = None) -> Json:
-    """New fields in the status of a pod whose containers have ended; `left`: with the machine that they ran on."""
+def probed(pod: Json, ready: bool, now_ms: int) -> Json:
+    """The status of a pod that runs, after a probe of its containers has found them ready, or not ready any more."""
+    containers = [{**one, "ready": ready} for one in pod["status"]["containerStatuses"]]
+    return with_condition(
+        {**pod["status"], "containerStatuses": containers}, "Ready", "True" if ready else "False", now_ms
+    )
+
+
+def ended(
+    pod: Json, exit_code: int, start_ms: int, end_ms: int, left: Left | None = None, by_itself: bool = True
+) -> Json:
+    """
+    New fields in the status of a pod whose containers have ended; `left`: with the machine that they ran on.
+
+    A program that is stopped, and does not end `by_itself`, says nothing at its end.
+    """
     begun, end = rfc3339(start_ms), rfc3339(end_ms)
     if left == "unknown":
         state = _terminated(exit_code, "ContainerStatusUnknown", None, None)
@@ -128,7 +158,7 @@ def ended(pod: Json, exit_code: int, start_ms: int, end_ms: int, left: Left | No
     else:
         state = _terminated(exit_code, "Error" if exit_code else "Completed", begun, end)
         said = (pod["metadata"].get("annotations") or {}).get(f"{SIMULATE_PREFIX}message")
-        state |= {"message": said} if said else {}
+        state |= {"message": said} if said and by_itself else {}
     containers = pod["spec"]["containers"]
     return {"containerStatuses": [container(one, {"terminated": state}, ready=False) for one in containers]}
 

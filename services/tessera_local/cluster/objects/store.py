@@ -28,6 +28,7 @@ KINDS = {
     "events": ("v1", "Event"),
     "services": ("v1", "Service"),
     "secrets": ("v1", "Secret"),
+    "ingresses": ("networking.k8s.io/v1", "Ingress"),
     "jobs": ("batch/v1", "Job"),
     "poddisruptionbudgets": ("policy/v1", "PodDisruptionBudget"),
     "persistentvolumeclaims": ("v1", "PersistentVolumeClaim"),
@@ -40,10 +41,17 @@ KINDS = {
     "resourceclaims": ("resource.k8s.io/v1", "ResourceClaim"),
     "podgroups": ("scheduling.x-k8s.io/v1alpha1", "PodGroup"),
     "podgroups.scheduling.k8s.io": ("scheduling.k8s.io/v1alpha2", "PodGroup"),
+    "compositepodgroups": ("scheduling.k8s.io/v1alpha3", "CompositePodGroup"),
     "podgroups.scheduling.volcano.sh": ("scheduling.volcano.sh/v1beta1", "PodGroup"),
+    "podgangs": ("scheduler.grove.io/v1alpha1", "PodGang"),
     "rayclusters": ("ray.io/v1", "RayCluster"),
+    "rayjobs": ("ray.io/v1", "RayJob"),
+    "replicasets": ("apps/v1", "ReplicaSet"),
+    "statefulsets": ("apps/v1", "StatefulSet"),
     "leaderworkersets": ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
     "jobsets": ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+    "trainjobs": ("trainer.kubeflow.org/v1alpha1", "TrainJob"),
+    "mpijobs": ("kubeflow.org/v2beta1", "MPIJob"),
     "pytorchjobs": ("kubeflow.org/v1", "PyTorchJob"),
 }
 """By resource, with its group where several have one of that name: what can be held, and as which apiVersion."""
@@ -193,9 +201,11 @@ class Store:
             if old.object["spec"].get("taints", ()) != new.object["spec"].get("taints", ()):
                 self._evict_by_taints(new)
         elif shelf is self.pods and (
-            EVICT_AT_ANNOTATION in (meta.get("annotations") or {}) or deadline_ms_of(old.object) != deadline_ms_of(obj)
+            EVICT_AT_ANNOTATION in (meta.get("annotations") or {})
+            or deadline_ms_of(old.object) != deadline_ms_of(obj)
+            or old.object["spec"].get("containers") is not obj["spec"].get("containers")
         ):
-            # the one change that programs look out for, and the one that kubelets do
+            # the one change that programs look out for, and those that kubelets do
             self.kubelets.touched(new.uid, self.now_ms())
         return new
 
@@ -235,11 +245,11 @@ class Store:
         release_claims(self.shelves["resourceclaims"], pod_uid, self.replace, self.begin_deletion)
 
     def _collect(self, owner: str) -> None:
-        """The garbage collector, as far as anything relies on it here: Secrets go with a Service that owns them."""
-        secrets = self.shelves["secrets"]
-        for one in secrets.select(EVERYTHING):
-            if any(ref["uid"] == owner for ref in one.meta.get("ownerReferences") or ()):
-                self.remove(secrets, one)
+        """The garbage collector, as far as anything relies on it: of what goes with a Service that owns it."""
+        for shelf in (self.shelves["secrets"], self.shelves["ingresses"]):
+            for one in shelf.select(EVERYTHING):
+                if any(ref["uid"] == owner for ref in one.meta.get("ownerReferences") or ()):
+                    self.remove(shelf, one)
 
     def with_condition(self, found: Version, name: str, status: str, reason: str = "", message: str = "") -> Json:
         """The object's status with one condition set."""

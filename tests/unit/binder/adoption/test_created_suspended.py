@@ -33,6 +33,11 @@ def ray_cluster(**more: Any) -> Json:
     return an_object("ray.io/v1", "RayCluster", **(spec | more))
 
 
+def ray_job(**more: Any) -> Json:
+    spec = {"rayClusterSpec": ray_cluster(suspend=False)["spec"], "suspend": True, "shutdownAfterJobFinishes": True}
+    return an_object("ray.io/v1", "RayJob", **(spec | more))
+
+
 def pytorch_job(**more: Any) -> Json:
     replicas = {"Master": {"template": OURS}, "Worker": {"replicas": 2, "template": OURS}}
     return an_object("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=replicas, runPolicy={"suspend": True}, **more)
@@ -65,6 +70,17 @@ def pods_of_ray(owner: Json) -> tuple[list[Json], list[Json]]:
     return made, [owner | {"metadata": owner["metadata"]}]
 
 
+def pods_of_ray_job(owner: Json) -> tuple[list[Json], list[Json]]:
+    """Of the cluster that its operator makes of it, under another name with each resumption."""
+    cluster = an_object(
+        "ray.io/v1", "RayCluster", "train-x7f2q", owner=owner, **owner["spec"].get("rayClusterSpec", {})
+    )
+    made, _ = pods_of_ray(cluster)
+    for one in made:
+        one["metadata"]["labels"]["ray.io/cluster"] = "train-x7f2q"
+    return made, [cluster]
+
+
 def pods_of_training(owner: Json) -> tuple[list[Json], list[Json]]:
     labels = {"training.kubeflow.org/job-name": "train"}
     made = [
@@ -82,6 +98,7 @@ def pods_of_training(owner: Json) -> tuple[list[Json], list[Json]]:
 KINDS = {
     "JobSet": (job_set, pods_of_job_set, 4),
     "RayCluster": (ray_cluster, pods_of_ray, 3),
+    "RayJob": (ray_job, pods_of_ray_job, 3),
     "PyTorchJob": (pytorch_job, pods_of_training, 3),
 }
 
@@ -98,8 +115,7 @@ def test_a_suspended_owner_is_the_job_that_its_pods_will_be(kind: str) -> None:
     found = found_of(owner)
     assert isinstance(found, Adoption), found
     pods, between = pods_of(owner)
-    by_name = OwnerRef("ray.io/v1", "RayCluster", "lab", "train")
-    its = group_of(pods[0], {**known(owner, *between), by_name: owner})
+    its = group_of(pods[0], {**known(owner, *between), **clusters_by_name(between)})
     assert isinstance(its, Group), its
     size = size_of(its, owner, pods)
     assert size == count
@@ -110,6 +126,29 @@ def test_a_suspended_owner_is_the_job_that_its_pods_will_be(kind: str) -> None:
     assert found.adopted.owner_uid == later.adopted.owner_uid
 
 
+def clusters_by_name(between: list[Json]) -> dict[OwnerRef, Json]:
+    """RayClusters, which pods name by a label alone."""
+    found = [one for one in between if one["kind"] == "RayCluster"]
+    return {OwnerRef("ray.io/v1", "RayCluster", "lab", one["metadata"]["name"]): one for one in found}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"shutdownAfterJobFinishes": False},
+        {"clusterSelector": {"ray.io/cluster": "train-x7f2q"}},
+        {"submissionMode": "InteractiveMode"},
+    ],
+    ids=["keeps its cluster", "of another's cluster", "waits for its user's job"],
+)
+def test_the_cluster_of_a_ray_job_that_its_operator_does_not_suspend_is_a_gang_of_its_own(spec: Json) -> None:
+    owner = ray_job(suspend=False, **spec)
+    pods, between = pods_of_ray_job(owner)
+    its = group_of(pods[0], {**known(owner, *between), **clusters_by_name(between)})
+    assert isinstance(its, Group), its
+    assert its.id.startswith("ray.io/RayCluster/")
+
+
 @pytest.mark.parametrize(
     ("owner", "field"),
     [
@@ -117,8 +156,17 @@ def test_a_suspended_owner_is_the_job_that_its_pods_will_be(kind: str) -> None:
         (ray_cluster(enableInTreeAutoscaling=True), "spec.enableInTreeAutoscaling"),
         (ray_cluster(headGroupSpec={"template": THEIRS}), "schedulerName"),
         (pytorch_job(launcherCreationPolicy="WaitForWorkersReady"), "spec.launcherCreationPolicy"),
+        (ray_job(submissionMode="SidecarMode"), "spec.submissionMode"),
+        (ray_job(shutdownAfterJobFinishes=False), "spec.shutdownAfterJobFinishes"),
     ],
-    ids=["Jobs one after the other", "an autoscaler's container", "two schedulers", "a launcher that comes last"],
+    ids=[
+        "Jobs one after the other",
+        "an autoscaler's container",
+        "two schedulers",
+        "a launcher that comes last",
+        "a submitter in the head",
+        "a cluster that is kept",
+    ],
 )
 def test_what_its_templates_do_not_say_is_refused_by_the_field(owner: Json, field: str) -> None:
     found = found_of(owner)

@@ -8,10 +8,10 @@ from tessera.binder.adoption.decide.cluster_marks import GpuNames, asks_for_memo
 from tessera.binder.adoption.decide.roles import role_of
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
 from tessera.binder.workloads.mark_table import DOMAINS, MARKS, SYSTEMS, UNKNOWN, Mark, System, Treatment
-from tessera.binder.workloads.marks import QUEUES, not_honoured, refused_mark
+from tessera.binder.workloads.marks import QUEUES, REQUIRED, not_honoured, refused_mark
 from tessera.binder.workloads.port import GangMark, Group, GroupKind
 from tessera.binder.workloads.registry import GANGS, group_of, size_of
-from tessera_schemas.job import Role
+from tessera_schemas.job import Role, Topology
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import an_object, batch_job, group, pod, ref
 
@@ -192,8 +192,8 @@ def test_an_owners_mark_that_asks_for_another_system_is_refused_by_the_owners_fi
 
 
 def test_preferences_are_said_by_the_name_of_their_field() -> None:
-    wish = [{"weight": 1, "preference": {}}]
-    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": wish}
+    named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": named}]}
     said = not_honoured(
         pod(
             affinity={"nodeAffinity": preferred, "podAntiAffinity": preferred},
@@ -206,6 +206,20 @@ def test_preferences_are_said_by_the_name_of_their_field() -> None:
         "spec.topologySpreadConstraints[0]",
     ]
     assert not_honoured(pod()) == []
+
+
+def test_which_pods_a_term_means_is_said() -> None:
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    (said,) = not_honoured(pod(affinity={"podAffinity": {REQUIRED: [term]}}))
+    assert said.startswith("spec.affinity: of other pods those are looked at that Tessera places")
+    assert said.endswith("tessera.io/found-by")
+
+
+def test_what_anti_affinity_does_not_look_at_is_said() -> None:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
+    (said,) = not_honoured(pod(labels={"app": "web"}, affinity={"podAntiAffinity": {REQUIRED: [term]}}))
+    assert said.startswith(f"spec.affinity.podAntiAffinity.{REQUIRED}: ")
+    assert said.endswith("others are not looked at")
 
 
 @pytest.mark.parametrize(
@@ -312,17 +326,35 @@ def test_pods_keep_their_slice_when_others_of_it_have_succeeded() -> None:
         (sliced(4, "none"), Code.INVALID_FIELD, "podset-slice-size"),
         (sliced(5, "2", indexed=False), Code.INVALID_FIELD, "podset-slice-size"),
         (
-            sliced(4, "2", **{"kueue.x-k8s.io/podset-required-topology": RACK}),
+            sliced(4, "2", **{"kueue.x-k8s.io/podset-group-name": "both"}),
             Code.NOT_SUPPORTED_YET,
             "podset-slice-required-topology",
         ),
         (sliced(64, "2"), Code.INVALID_FIELD, "spec.roles"),
+        (
+            sliced(32, "2", **{"kueue.x-k8s.io/podset-required-topology": "zone"}),
+            Code.INVALID_FIELD,
+            "spec.groups",
+        ),
     ],
-    ids=["no size", "no number", "a part of a slice", "another level, too", "more slices than roles"],
+    ids=["no size", "no number", "a part of a slice", "a name in common", "more slices than roles", "than groups"],
 )
 def test_slices_that_cannot_be_are_refused_by_the_field(found: Adoption | Reason, code: Code, field: str) -> None:
     assert isinstance(found, Reason)
     assert (found.code, field in found.field) == (code, True)
+
+
+@pytest.mark.parametrize(("kind", "required"), [("required", True), ("preferred", False)])
+def test_slices_of_a_pod_set_with_a_domain_are_groups_within_it(kind: str, required: bool) -> None:
+    found = sliced(5, "2", **{f"kueue.x-k8s.io/podset-{kind}-topology": "zone"})
+    assert isinstance(found, Adoption), found
+    assert [(role.name, role.topology) for role in found.spec.roles] == [(f"pods-{n}", None) for n in range(3)]
+    whole, *slices = found.spec.groups
+    assert (whole.name, whole.topology) == ("pods-podset", Topology(level="zone", required=required))
+    assert whole.pods == {"pods-0": 2, "pods-1": 2, "pods-2": 1}
+    assert [(each.within, each.pods, each.topology) for each in slices] == [
+        ("pods-podset", {name: pods}, Topology(level=RACK)) for name, pods in whole.pods.items()
+    ]
 
 
 @pytest.mark.parametrize(("kind", "required"), [("required", True), ("preferred", False)])

@@ -8,7 +8,7 @@ from tessera.domain.entities import EndedJob
 from tessera_schemas.base import Json
 from tessera_schemas.ledger import Finished, OwnerEndNoted, Requeued, Started
 from tessera_schemas.reasons import Code
-from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
+from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, user_pod
 
 LONG = 600
 EXIT_3 = {"tessera.io/simulate-exit-code": "3"}
@@ -186,3 +186,28 @@ async def test_an_index_that_its_job_tries_again_begins_the_gang_anew() -> None:
         await make_indexed(there, backoffLimitPerIndex=2)
         await there.run(40)
         assert (there.only().phase, there.only().attempt) == ("running", 2)
+
+
+async def test_pods_of_an_owner_that_we_may_not_read_give_their_gpus_back_and_are_waited_for() -> None:
+    owner = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "name": "train",
+        "uid": "1",
+        "controller": True,
+    }
+    async with AdoptionWorld() as there:
+        for number in range(2):
+            pod = user_pod(f"train-{number}", LONG, labels={"tessera.io/gang": "train"})
+            pod["metadata"]["annotations"]["tessera.io/gang-size"] = "2"
+            pod["metadata"]["ownerReferences"] = [owner]
+            there.core.create("pods", NS, pod)
+        await there.run(10)
+        assert there.only().phase == "running"
+        there.core.faults.answer("get", 403, count=10_000)
+        take_pods_away(there)
+        await there.run(30)
+        assert not len(there.state.runs), "its GPUs are free"
+        assert there.only().phase == "queued", "somebody may make its pods again"
+        await there.run(900)
+        assert one_end(there).phase == "cancelled", "nobody did"

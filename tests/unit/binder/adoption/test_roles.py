@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.binder.adoption.decide.roles import role_of
+from tessera.binder.workloads.marks import not_honoured
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import pod
@@ -103,20 +104,136 @@ def test_several_terms_are_alternatives_in_whatever_order_they_are_written() -> 
     assert role(affinity=node_affinity(*reversed(terms))) == found
 
 
+def preferring(*each: tuple[int, Json]) -> Json:
+    preferred = [{"weight": weight, "preference": preference} for weight, preference in each]
+    return {"nodeAffinity": {PREFERRED: preferred}}
+
+
+def test_preferred_nodes_are_the_roles_in_whatever_order_they_are_written() -> None:
+    east, west = ({"key": "zone", "operator": "In", "values": [zone]} for zone in ("east", "west"))
+    both = {"matchExpressions": [{"key": "ssd", "operator": "Exists"}, east]}
+    affinity = preferring((20, {"matchExpressions": [west]}), (80, both))
+    found = role(affinity=affinity)
+    assert [(each.weight, [term.key for term in each.terms]) for each in found.affinity_preferred] == [
+        (20, ["zone"]),
+        (80, ["ssd", "zone"]),
+    ]
+    turned = {"matchExpressions": both["matchExpressions"][::-1]}
+    assert role(affinity=preferring((80, turned), (20, {"matchExpressions": [west]}))) == found
+    assert not_honoured(pod(affinity=affinity)) == []
+
+
+def test_a_preference_that_is_not_honoured_is_told_and_the_others_hold() -> None:
+    exists: Json = {"matchExpressions": [EXISTS]}
+    odd = [
+        (50, exists | {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}),
+        (50, {"matchExpressions": [EXISTS | {"operator": "Near"}]}),
+        (101, exists),
+    ]
+    affinity = preferring(*odd, (7, exists), (50, {}))
+    assert [each.weight for each in role(affinity=affinity).affinity_preferred] == [7]
+    field = f"spec.affinity.nodeAffinity.{PREFERRED}"
+    assert [each.partition(":")[0] for each in not_honoured(pod(affinity=affinity))] == [
+        f"{field}[{index}]" for index in range(3)
+    ]
+    many = preferring(*[(1, exists)] * 33)
+    assert len(role(affinity=many).affinity_preferred) == 32
+    assert not_honoured(pod(affinity=many))[0].startswith(f"{field}[32]")
+
+
 def test_preferences_are_passed_over() -> None:
-    wish = [{"weight": 1, "preference": {}}]
     plain = role()
-    assert role(affinity={kind: {PREFERRED: wish} for kind in ("nodeAffinity", "podAffinity")}) == plain
+    assert role(affinity={"podAffinity": {PREFERRED: [{"weight": 1}]}}) == plain
     assert role(topologySpreadConstraints=[{"whenUnsatisfiable": "ScheduleAnyway"}]) == plain
+
+
+ANTI, NEAR = (f"spec.affinity.{kind}.{REQUIRED}" for kind in ("podAntiAffinity", "podAffinity"))
+WEB = {"matchLabels": {"app": "web"}}
+
+
+def apart(selector: Json = WEB, **more: Any) -> Json:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector} | more
+    return {"labels": {"app": "web", "tier": "front"}, "affinity": {"podAntiAffinity": {REQUIRED: [term]}}}
+
+
+def groups(**spec: Any) -> list[str | None]:
+    return [each.group for each in role(**spec).anti_affinity]
+
+
+def test_pods_with_an_equal_term_of_anti_affinity_are_of_one_group() -> None:
+    one = groups(**apart())
+    assert len(one) == 1
+    assert one[0] is not None
+    assert groups(**apart(namespaces=["lab"])) == one
+    assert groups(**apart({"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]})) == one
+    assert groups(**apart({"matchLabels": {"app": "web", "tier": "front"}})) != one
+    assert groups(namespace="other", **apart()) != one
+    assert role().anti_affinity == ()
+
+
+def test_each_term_of_anti_affinity_is_a_group() -> None:
+    terms = apart()["affinity"]["podAntiAffinity"][REQUIRED]
+    terms += apart({"matchLabels": {"tier": "front"}})["affinity"]["podAntiAffinity"][REQUIRED]
+    both, turned = ({"podAntiAffinity": {REQUIRED: each}} for each in (terms, [*reversed(terms), terms[0]]))
+    labels = {"app": "web", "tier": "front"}
+    assert len(groups(labels=labels, affinity=both)) == 2
+    assert groups(labels=labels, affinity=both) == groups(labels=labels, affinity=turned)
+
+
+def term(topology: str = "zone", **labels: str) -> Json:
+    return {"topologyKey": topology, "labelSelector": {"matchLabels": labels}}
+
+
+def test_terms_about_other_pods_are_neighbours_of_the_role_in_one_order() -> None:
+    wished = [{"weight": 5, "podAffinityTerm": term(app="logs")}]
+    near = {REQUIRED: [term(app="cache"), term("kubernetes.io/hostname", app="cache")], PREFERRED: wished}
+    found = role(
+        labels={"app": "web", "tier": "front"},
+        affinity={"podAffinity": near, "podAntiAffinity": {REQUIRED: [term(app="web")]}},
+    ).neighbours
+    assert found is not None
+    assert found.labels == {"app": "web"}
+    assert [(each.labels["app"], each.topology, each.weight) for each in found.near] == [
+        ("cache", "kubernetes.io/hostname", None),
+        ("cache", "zone", None),
+        ("logs", "zone", 5),
+    ]
+    assert [(each.labels, each.topology) for each in found.apart_from] == [({"app": "web"}, "zone")]
+    turned = {REQUIRED: [*reversed(near[REQUIRED]), near[REQUIRED][0]], PREFERRED: wished}
+    again = role(
+        labels={"tier": "front", "app": "web"},
+        affinity={"podAffinity": turned, "podAntiAffinity": {REQUIRED: [term(app="web")]}},
+    )
+    assert again.neighbours == found
+
+
+def test_pods_without_a_term_are_found_by_the_labels_that_they_name() -> None:
+    named = role(labels={"app": "web", "tier": "front"}, annotations={"tessera.io/found-by": "tier, none"})
+    assert named.neighbours is not None
+    assert (named.neighbours.labels, named.neighbours.near) == ({"tier": "front"}, ())
+    assert role(labels={"app": "web"}).neighbours is None
+    assert role(**apart()).neighbours is None
 
 
 TERMS = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
 EXISTS = {"key": "a", "operator": "Exists"}
 NOT_HONOURED: dict[str, tuple[str, Json]] = {
-    "pod affinity": (f"spec.affinity.podAffinity.{REQUIRED}", {"affinity": {"podAffinity": {REQUIRED: [{"a": 1}]}}}),
-    "pod anti-affinity": (
-        f"spec.affinity.podAntiAffinity.{REQUIRED}",
-        {"affinity": {"podAntiAffinity": {REQUIRED: [{"a": 1}]}}},
+    "pod affinity to nothing": (f"{NEAR}[0].topologyKey", {"affinity": {"podAffinity": {REQUIRED: [{"a": 1}]}}}),
+    "anti-affinity without domains": (f"{ANTI}[0].topologyKey", apart(topologyKey="")),
+    "anti-affinity of other namespaces": (f"{ANTI}[0].namespaces", apart(namespaces=["lab", "other"])),
+    "anti-affinity of any namespace": (f"{ANTI}[0].namespaceSelector", apart(namespaceSelector={})),
+    "anti-affinity to pods of two values": (
+        f"{ANTI}[0].labelSelector",
+        apart({"matchExpressions": [{"key": "app", "operator": "In", "values": ["db", "batch"]}]}),
+    ),
+    "anti-affinity to nobody": (
+        f"{ANTI}[0].labelSelector",
+        apart({"matchLabels": {"app": "db"}, "matchExpressions": [{"key": "app", "operator": "In", "values": ["x"]}]}),
+    ),
+    "anti-affinity to all pods": (f"{ANTI}[0].labelSelector", apart({})),
+    "anti-affinity by the presence of a label": (
+        f"{ANTI}[0].labelSelector",
+        apart({"matchExpressions": [{"key": "app", "operator": "Exists"}]}),
     ),
     "fields of the node": (
         f"{TERMS}[0].matchFields",
@@ -127,7 +244,7 @@ NOT_HONOURED: dict[str, tuple[str, Json]] = {
         {"affinity": node_affinity({"matchExpressions": [EXISTS, {"key": "b", "operator": "Ge", "values": ["1"]}]})},
     ),
     "spread": (
-        "spec.topologySpreadConstraints[1].whenUnsatisfiable",
+        "spec.topologySpreadConstraints[1]",
         {
             "topologySpreadConstraints": [
                 {"whenUnsatisfiable": "ScheduleAnyway"},

@@ -159,6 +159,11 @@ def test_ranks_follow_the_completion_index_and_not_the_name() -> None:
     assert adoption(pods, job).uids == tuple(f"uid-t-{n}" for n in range(11))
 
 
+def test_without_an_index_ranks_follow_the_number_at_the_end_of_the_name_and_else_the_name() -> None:
+    names = ("master", "w-0", "w-2", "w-10", "w-11", "x-b2z", "x-c")
+    assert adoption(gang(*names[::-1])).uids == tuple(f"uid-{name}" for name in names)
+
+
 @pytest.mark.parametrize(
     ("what", "field"),
     [
@@ -305,6 +310,27 @@ def test_pods_may_say_that_they_may_be_on_several_gpu_models() -> None:
     refused = answer(of_job(2, job, annotations={"tessera.io/mixed-models": "maybe"}), job)
     assert isinstance(refused, Reason)
     assert refused.field == "metadata.annotations[tessera.io/mixed-models]"
+
+
+def test_pods_with_gpus_may_have_their_nodes_to_themselves() -> None:
+    whole = {"cpu": "1", "nvidia.com/gpu": "8"}
+    says, job = {"tessera.io/exclusive": "true"}, batch_job(parallelism=2, completions=2)
+    assert [role.exclusive for role in adoption(of_job(2, job, annotations=says, asks=whole), job).spec.roles] == [True]
+    for annotations, asked in (({"tessera.io/exclusive": "yes"}, whole), (says, {"cpu": "1"})):
+        refused = answer(of_job(2, job, annotations=annotations, asks=asked), job)
+        assert isinstance(refused, Reason)
+        assert refused.field == "metadata.annotations[tessera.io/exclusive]"
+
+
+def test_pods_may_say_which_data_sets_they_read() -> None:
+    job = batch_job(parallelism=2, completions=2)
+    says = {"tessera.io/datasets": "corpus=500Gi, photos=20G"}
+    read = adoption(of_job(2, job, annotations=says), job).spec.datasets
+    assert [(each.name, each.size_bytes) for each in read] == [("corpus", 500 * 2**30), ("photos", 20 * 10**9)]
+    for words in ("corpus", "corpus=much", "Corpus=1Gi", "corpus=0", "corpus=1Gi,corpus=2Gi"):
+        refused = answer(of_job(2, job, annotations={"tessera.io/datasets": words}), job)
+        assert isinstance(refused, Reason)
+        assert refused.field.startswith("metadata.annotations[tessera.io/datasets]")
 
 
 def test_pods_that_all_say_so_may_hold_gpus_and_use_none() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tessera.binder.adoption.decide.suspending import Suspender, can_be_suspended, is_suspended, look_at, suspension
-from tessera.domain.queue_settings import suspends_waiting
 from tessera.domain.queues import queue_tree
+from tessera.domain.quota.queue_settings import suspends_waiting
 from tessera_schemas.cluster.labels import SUSPEND_WAITING_ANNOTATION, SUSPENDED_ANNOTATION
 from tessera_schemas.config import Config, Queue
 from tessera_schemas.work.adopted import Adopted

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from tessera.binder.adoption.decide.owner_conditions import ending_of
 from tessera.binder.adoption.decide.spec import Adoption, queue_of, spec_of
+from tessera.binder.adoption.decide.spreading import JOB_NAME_LABEL
 from tessera.binder.adoption.decide.suspending import explain_other_suspender, is_suspended, wish_of
 from tessera.binder.workloads.port import PodSet, Workload
 from tessera.binder.workloads.reading import mapping, no, text
@@ -19,16 +20,18 @@ SUSPENDS_ITSELF = ("jobset.x-k8s.io", "kubeflow.org", "kueue.x-k8s.io")
 
 
 def sets_of_suspended(
-    owner: Json, by_queue: Callable[[str], bool | None] = lambda _: None
+    owner: Json, by_queue: Callable[[str], bool | None] = lambda _: None, above: Json | None = None
 ) -> Sequence[PodSet] | Reason | None:
     """
-    The pods that a suspended owner will have; `by_queue` is what a queue says about owners that wait suspended.
+    The pods that a suspended owner will have; `by_queue` is what a queue says about owners that wait suspended, and
+    `above` the object that hands its own suspension down to it, if there is one.
 
     None: nothing to let go (another scheduler, not suspended, ended, part of a JobSet or training job). A Reason where
     something else looks after it, or where its pods cannot start together.
     """
     kind = kind_of_object(owner)
-    if kind is None or not is_suspended(owner) or _is_over(owner):
+    resumed = owner if above is None else above
+    if kind is None or not (is_suspended(owner) and is_suspended(resumed)) or _is_over(owner) or _is_over(resumed):
         return None
     sets = kind.pod_sets(owner)
     ours = [each for each in sets if text(each.template, "spec", "schedulerName") == SCHEDULER_NAME]
@@ -37,7 +40,7 @@ def sets_of_suspended(
     if len(ours) < len(sets):
         detail = "all of its templates name tessera, or none: pods of another scheduler cannot start with ours"
         return no(Code.NOT_SUPPORTED_YET, "schedulerName", detail)
-    return _whose_to_resume(owner, by_queue(queue_of(ours[0].template, owner)[0])) or kind.never_whole(owner) or sets
+    return _whose_to_resume(resumed, by_queue(queue_of(ours[0].template, owner)[0])) or kind.never_whole(owner) or sets
 
 
 def spec_of_suspended(owner: Json, sets: Sequence[PodSet], classes: Sequence[Json]) -> Adoption | Reason:
@@ -117,12 +120,17 @@ def _pod_of(its: PodSet, number: int, rank: int, priority: int) -> Json:
             "namespace": its.controller.namespace,
             "name": f"{rank:05}",
             "uid": str(rank),
-            "labels": {**mapping(made, "labels"), **its.labels, **indexed},
+            "labels": {**mapping(made, "labels"), **its.labels, **indexed, **_labels_of_job(its.controller)},
             "annotations": mapping(made, "annotations"),
             "ownerReferences": [_reference(its.controller)],
         },
         "spec": {**mapping(its.template, "spec"), "priority": priority},
     }
+
+
+def _labels_of_job(controller: OwnerRef) -> Json:
+    """The label with its name that the Job controller puts on pods, by which a selector may tell them from others."""
+    return {JOB_NAME_LABEL: controller.name} if controller.kind == "Job" else {}
 
 
 def _reference(ref: OwnerRef) -> Json:

@@ -74,8 +74,16 @@ def _indices(pod: Json) -> tuple[int, ...]:
     return tuple(int(n) if n.isascii() and n.isdecimal() and len(n) < 10 else -1 for n in given)
 
 
+def _by_number(pod: Json) -> tuple[str, int, str, str]:
+    # Neighbours in rank stand near each other, and programs count such pods as people do: worker-10 is after worker-2.
+    _, name, uid = _age(pod)
+    stem = name.rstrip("0123456789")
+    digits = name[len(stem) :]
+    return stem, int(digits) if 0 < len(digits) < 10 else -1, name, uid
+
+
 def ranked(pods: Sequence[Json]) -> list[tuple[Role, Json]] | Reason:
-    """Pods with their roles in rank order: by role, then by index, then by name."""
+    """Pods with their roles in rank order: by role, then by index, then by the number that the name ends in, if any."""
     found: list[Found] = []
     for pod in pods:
         role = role_of(pod)
@@ -86,7 +94,7 @@ def ranked(pods: Sequence[Json]) -> list[tuple[Role, Json]] | Reason:
         asked = json.dumps(role.model_dump(mode="json"), sort_keys=True) if len(pods) > 1 else ""
         found.append((part_of(pod), asked, pod, role))
     if len(found) > 1:
-        found.sort(key=lambda each: (each[0], each[1], *_indices(each[2]), *_age(each[2])[1:]))
+        found.sort(key=lambda each: (each[0], each[1], *_indices(each[2]), *_by_number(each[2])))
     found_ranks: list[tuple[Role, Json]] = []
     names: dict[str, None] = {}
     for (hint, _), same in groupby(found, key=lambda each: each[:2]):

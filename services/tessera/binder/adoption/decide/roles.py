@@ -12,10 +12,17 @@ from pydantic import ValidationError
 
 from tessera.binder.adoption.decide.amounts import resources_of
 from tessera.binder.adoption.decide.device_claims import Unsupported, claims_of
-from tessera.binder.workloads.marks import refused_mark, topology_of
+from tessera.binder.adoption.decide.spreading import spread_of
+from tessera.binder.workloads.marks import preferred_nodes, refused_mark, topology_of
+from tessera.binder.workloads.pod_terms import neighbours_of, read_pod_terms
 from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import GPU_MODELS_ANNOTATION, MIXED_MODELS_ANNOTATION, RELEASE_ANNOTATION
+from tessera_schemas.cluster.labels import (
+    EXCLUSIVE_ANNOTATION,
+    GPU_MODELS_ANNOTATION,
+    MIXED_MODELS_ANNOTATION,
+    RELEASE_ANNOTATION,
+)
 from tessera_schemas.job import Operator, Role, Template
 from tessera_schemas.reasons import Code, Reason
 
@@ -25,6 +32,7 @@ TEMPLATE = Template(image="adopted")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERMS = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
 OF_GPUS = ("gpus", "gpu_milli", "mig_profile")
+BY_NAME = "names of nodes are honoured, by In or NotIn of metadata.name, at most 64 of them"
 FOR_A_WHILE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
@@ -45,6 +53,9 @@ def role_of(pod: Json) -> Role | Reason:
         wanted = resources_of(spec, mapping(pod, "metadata", "annotations"))
         if isinstance(wanted, Reason):
             return wanted
+        spread = spread_of(spec)
+        if isinstance(spread, tuple):
+            return no(Code.NOT_SUPPORTED_YET, *spread)
         if claims := list(claims_of(spec)):
             wanted = {**wanted, "claims": claims}
         return Role.model_validate(
@@ -55,10 +66,14 @@ def role_of(pod: Json) -> Role | Reason:
                 "node_selector": mapping(spec, "nodeSelector"),
                 "tolerations": _unique(_tolerations(spec)),
                 **_affinity(spec),
+                "affinity_preferred": preferred_nodes(spec),
+                **_about_pods(pod),
                 "topology": topology_of(pod),
+                **spread,
                 "template": TEMPLATE,
                 "release": _release(pod),
-                "mixed_models": _mixed_models(pod),
+                "mixed_models": _says_so(pod, MIXED_MODELS_ANNOTATION),
+                "exclusive": _has_whole_nodes(pod, wanted),
             }
         )
     except (_Refused, Unsupported) as refused:
@@ -81,12 +96,21 @@ def _gpu_models(pod: Json) -> list[str]:
     return list(dict.fromkeys(model for word in words if (model := word.strip())))
 
 
-def _mixed_models(pod: Json) -> bool:
-    given = text(mapping(pod, "metadata", "annotations"), MIXED_MODELS_ANNOTATION) or "false"
+def _says_so(pod: Json, annotation: str) -> bool:
+    given = text(mapping(pod, "metadata", "annotations"), annotation) or "false"
     if given not in ("true", "false"):
-        field = f"metadata.annotations[{MIXED_MODELS_ANNOTATION}]"
+        field = f"metadata.annotations[{annotation}]"
         raise _Refused(Code.INVALID_FIELD, field, f"{given!r} is neither true nor false")
     return given == "true"
+
+
+def _has_whole_nodes(pod: Json, wanted: Json) -> bool:
+    """Whether each pod is to have a node to itself; only with GPUs, since quotas count what a pod itself asks for."""
+    asked = _says_so(pod, EXCLUSIVE_ANNOTATION)
+    if asked and not wanted.get("gpus"):
+        field = f"metadata.annotations[{EXCLUSIVE_ANNOTATION}]"
+        raise _Refused(Code.INVALID_FIELD, field, "goes with all GPUs of a node; a pod without has no node to itself")
+    return asked
 
 
 def invalid(error: ValidationError, below: str) -> Reason:
@@ -105,12 +129,6 @@ def _check_what_is_not_placed_by(spec: Json) -> None:
 
 
 def _by_other_pods(spec: Json) -> Iterator[tuple[str, str]]:
-    for kind in ("podAffinity", "podAntiAffinity"):
-        if items(spec, "affinity", kind, REQUIRED):
-            yield f"affinity.{kind}.{REQUIRED}", "where other pods are is not looked at; preferred is accepted"
-    for index, constraint in enumerate(items(spec, "topologySpreadConstraints")):
-        if constraint.get("whenUnsatisfiable") != "ScheduleAnyway":
-            yield f"topologySpreadConstraints[{index}].whenUnsatisfiable", "ScheduleAnyway is accepted"
     if spec.get("workloadRef"):
         yield "workloadRef", "servers have schedulingGroup instead, since 1.36"
     if spec.get("schedulingGroup") and not text(spec, "schedulingGroup", "podGroupName"):
@@ -161,10 +179,20 @@ def _affinity(spec: Json) -> Json:
     return {"affinity": terms[0]} if len(terms) == 1 else {"affinity_any": sorted(terms, key=repr)}
 
 
+def _about_pods(pod: Json) -> Json:
+    """Fields of a role that the pod's terms about other pods amount to."""
+    terms = read_pod_terms(pod)
+    for term in terms:
+        if term.wrong and term.is_required:
+            raise _Refused(Code.NOT_SUPPORTED_YET, f"{term.field}.{term.wrong}", term.detail)
+    groups = sorted({term.group for term in terms if term.group})
+    return {"anti_affinity": [{"group": group} for group in groups], "neighbours": neighbours_of(pod)}
+
+
 def _conditions(index: int, term: Json) -> Iterator[Json]:
     """The conditions of a term of the required node affinity."""
     if items(term, "matchFields"):
-        raise _Refused(Code.NOT_SUPPORTED_YET, f"{TERMS}[{index}].matchFields", "nodes are chosen by their labels")
+        raise _Refused(Code.NOT_SUPPORTED_YET, f"{TERMS}[{index}].matchFields", BY_NAME)
     conditions = items(term, "matchExpressions")
     if not conditions:
         raise _Refused(

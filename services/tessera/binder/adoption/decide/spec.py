@@ -13,19 +13,31 @@ from itertools import chain
 
 from pydantic import ValidationError
 
+from tessera.binder.adoption.decide.datasets import datasets_of
 from tessera.binder.adoption.decide.durations import deadlines_that_run, grace, time_limit
+from tessera.binder.adoption.decide.nested_domains import nest_slices
 from tessera.binder.adoption.decide.ranks import chosen, missing_part, ranked
 from tessera.binder.adoption.decide.roles import invalid
+from tessera.binder.adoption.decide.spreading import spread_over_others
 from tessera.binder.adoption.decide.suspending import is_preemptible
 from tessera.binder.workloads.mark_table import LEAST_PODS, PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
-from tessera.binder.workloads.marks import find_project, find_queue, not_honoured, read_mark, refused_mark
+from tessera.binder.workloads.marks import (
+    find_project,
+    find_queue,
+    not_honoured,
+    read_mark,
+    refused_mark,
+    said_preemptible,
+)
+from tessera.binder.workloads.pod_terms import own_gang_meant
 from tessera.binder.workloads.port import Group, GroupKind
 from tessera.binder.workloads.reading import as_name, mapping, no, text
 from tessera.binder.workloads.references import controller_of
 from tessera.binder.workloads.registry import domain_of, kind_of_group, parts_of
+from tessera.binder.workloads.sessions import session_of_pods
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import ALLOW_IDLE_ANNOTATION, QUEUE_LABEL
-from tessera_schemas.job import JobIdle, JobSpec, Retry, Role, Topology
+from tessera_schemas.job import JobIdle, JobSpec, Retry, Role, Session, Topology
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.adopted import PRIORITY_MAX, PRIORITY_MIN, Adopted
 
@@ -73,12 +85,22 @@ def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = 
     ranks = ranked(taken)
     if isinstance(ranks, Reason):
         return ranks
+    against = spread_over_others(group, ranks, pods)
+    if against is not None:
+        return against
     # From here on everything follows rank order: UIDs, key and roles must not depend on the order in which pods came.
     in_order = [pod for _, pod in ranks]
+    if (term := own_gang_meant(in_order)) is not None:
+        detail = "means pods of its own gang; topology, or a spread constraint, is for these"
+        return no(Code.NOT_SUPPORTED_YET, f"{term.field}.labelSelector", detail)
     roles = _in_one_domain(group, [role for role, _ in ranks], owner)
     if isinstance(roles, Reason):
         return roles
-    spec = _job_spec(group, roles, in_order, owner)
+    groups = kind_of_group(group).groups(owner, [(role.name, pod) for role, pod in ranks])
+    if isinstance(groups, Reason):
+        return groups
+    roles, slices = nest_slices(roles, in_order)
+    spec = _job_spec(group, roles, [*groups, *slices], in_order, owner)
     if isinstance(spec, Reason):
         return spec
     try:
@@ -94,19 +116,20 @@ def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = 
 # -- which pods -------------------------------------------------------------------------------------------------------
 
 
-def _taken(group: Group, pods: Sequence[Json], size: int, owner: Json | None) -> list[Json] | Reason:
+def _taken(group: Group, pods: Sequence[Json], size: int, owner: Json | None) -> Sequence[Json] | Reason:
     """The pods that start together, of each part as many as it needs; or what is still missing."""
     parts = parts_of(group, owner, pods)
     if isinstance(parts, Reason):
         return parts
-    taken = chosen(pods, size, parts)
+    kind = kind_of_group(group)
+    taken = chosen(kind.in_parts(pods), size, parts)
     if len(taken) < size:
         return no(Code.GANG_INCOMPLETE, f"{group.kind} {group.name}", pods=len(taken), pods_wanted=size)
     lacking = missing_part(taken, parts) if parts else None
     if lacking is not None:
         name, there = lacking
         return no(Code.GANG_INCOMPLETE, f"{group.kind} {group.name}", f"of {name}", pods=there, pods_wanted=parts[name])
-    return taken
+    return kind.in_roles(owner, taken)
 
 
 def _by_owner(owner: Json | None) -> Reason | None:
@@ -178,12 +201,18 @@ def _wishes(group: Group, pods: Sequence[Json], owner: Json | None) -> tuple[str
 # -- the job ----------------------------------------------------------------------------------------------------------
 
 
-def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json | None) -> JobSpec | Reason:
+def _job_spec(
+    group: Group, roles: list[Role], groups: list[Json], pods: Sequence[Json], owner: Json | None
+) -> JobSpec | Reason:
     limit = time_limit(pods, owner)
     if isinstance(limit, Reason):
         return limit
+    datasets = datasets_of(pods)
+    if isinstance(datasets, Reason):
+        return datasets
     queue, field = queue_of(pods[0], owner)
     project, named_in = _project_of(pods[0], owner)
+    session, user = (group.kind is GroupKind.POD and session_of_pods(pods)) or (None, "")
     # A pod that nobody makes again is not brought back after a failure of its own, whatever is tried.
     returns = all(controller_of(pod) is not None for pod in pods)
     try:
@@ -192,13 +221,17 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
                 "name": as_name(group.name) or "pods",
                 "queue": queue,
                 "project": project,
-                "preemptible": is_preemptible(group, pods, owner),
+                "preemptible": _is_preemptible(group, pods, owner, session),
+                "session": session,
+                "user": user,
                 "roles": tuple({role.name: role for role in roles}.values()),
+                "groups": groups,
                 "time_limit_seconds": limit,
                 "termination_grace_seconds": max(map(grace, pods)),
                 "ttl_seconds_after_finished": 0,
                 "retry": BROUGHT_BACK if returns else NOT_BROUGHT_BACK,
                 "idle": JobIdle(allow_idle=True) if all(map(_may_be_idle, pods)) else None,
+                "datasets": datasets,
             }
         )
     except ValidationError as error:
@@ -209,6 +242,11 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
         if error.errors()[0]["loc"][:1] == ("project",):
             return no(Code.INVALID_FIELD, named_in, f"{project!r} is no name of a project: write a label's value")
         return invalid(error, "spec")
+
+
+def _is_preemptible(group: Group, pods: Sequence[Json], owner: Json | None, session: Session | None) -> bool:
+    """A session has its state in the pod, which no controller brings back: it goes if its pod says so."""
+    return is_preemptible(group, pods, owner) and (session is None or said_preemptible(pods, owner) is True)
 
 
 def _project_of(pod: Json, owner: Json | None) -> tuple[str, str]:
@@ -261,10 +299,14 @@ def _priority(pod: Json) -> int:
 
 
 def _key(group: Group, pods: Sequence[Json], spec: JobSpec, adopted: Adopted) -> str:
+    return key_of(kind_of_group(group).anchor(group, pods), spec, adopted.priority)
+
+
+def key_of(anchor: str, spec: JobSpec, priority: int) -> str:
     """
     Key of the job. The evictions that its owner still survives are left out: they change with each attempt, and the job
     keeps its place.
     """
     asked = spec.model_copy(update={"preemptible": True})
-    shape = hashlib.sha256(f"{asked.digest()} {adopted.priority}".encode()).hexdigest()[:SHAPE_CHARACTERS]
-    return f"{kind_of_group(group).anchor(group, pods)}.{shape}"
+    shape = hashlib.sha256(f"{asked.digest()} {priority}".encode()).hexdigest()[:SHAPE_CHARACTERS]
+    return f"{anchor}.{shape}"

@@ -17,7 +17,7 @@ from tessera.binder.workloads.marks import said_preemptible
 from tessera.binder.workloads.port import PLACED, Group, Workload
 from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, controller_of, ref_of
-from tessera.binder.workloads.registry import CONTROLLERS, kind_of, kind_of_object, survives_eviction
+from tessera.binder.workloads.registry import CONTROLLERS, hands_down, kind_of, kind_of_object, survives_eviction
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import SUSPEND_WAITING_ANNOTATION, SUSPENDED_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
@@ -87,7 +87,8 @@ def wish_of(owner: Json) -> bool | None:
 
 def explain_other_suspender(owner: Json, by_policy: bool | None) -> Reason | None:
     """
-    Another system that suspends and resumes the owner, by the field that says so.
+    Another system that suspends and resumes the owner, by the field that says so. Of one whose maker hands its own
+    suspension down, that maker is to be asked.
 
     Kueue's label also stands on objects that were written for Kueue and name us now: where queue or owner say that it
     may wait suspended (`by_policy`), Tessera looks after it.
@@ -101,10 +102,15 @@ def explain_other_suspender(owner: Json, by_policy: bool | None) -> Reason | Non
         return no(Code.ON_HOLD, f"metadata.labels[{KUEUE_QUEUE}]", detail)
     maker = controller_of(owner)
     # A CronJob makes Jobs and lets them be; any other maker writes its own value of `suspend` back.
-    if maker is not None and (maker.group, maker.kind) != ("batch", "CronJob"):
-        detail = f"{maker.kind} {maker.name} resumes it; its pods queue then"
-        return no(Code.ON_HOLD, "metadata.ownerReferences", detail)
+    if maker is not None and (maker.group, maker.kind) != ("batch", "CronJob") and not hands_down(maker):
+        return explain_resumed_by(maker)
     return None
+
+
+def explain_resumed_by(maker: OwnerRef) -> Reason:
+    """The object above that suspends and resumes the owner."""
+    detail = f"{maker.kind} {maker.name} resumes it; its pods queue then"
+    return no(Code.ON_HOLD, "metadata.ownerReferences", detail)
 
 
 def can_be_suspended(adopted: Adopted) -> bool:

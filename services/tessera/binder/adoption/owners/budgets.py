@@ -8,7 +8,7 @@ allows is counted as well, where budgets may be read.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.binder.workloads.reading import items, mapping, no, number_in, text, whole
+from tessera.binder.workloads.reading import items, mapping, no, number_in, selects, text, whole
 from tessera.binder.workloads.references import controller_of
 from tessera.kernel.ports import ApiError, Cluster
 from tessera_schemas.base import Json
@@ -50,7 +50,7 @@ def find_exhausted_budget(budgets: Sequence[Json], pods: Sequence[Json]) -> Evic
     kept: dict[str, str] = {}
     for budget in sorted(budgets, key=lambda each: text(each, "metadata", "name")):
         name = text(budget, "metadata", "name")
-        ready = [pod for pod in pods if selects(budget, pod) and _is_ready(pod)]
+        ready = [pod for pod in pods if protects(budget, pod) and _is_ready(pod)]
         allowed = whole(budget, "status", "disruptionsAllowed") or 0
         uids = frozenset(text(pod, "metadata", "uid") for pod in ready)
         if len(ready) > allowed:
@@ -74,7 +74,7 @@ def find_forbidding_budget(budgets: Sequence[Json], metadata: Sequence[Json]) ->
     # Judged as if all were well: of pods that wait no budget lets any go yet, whatever it says.
     well: list[Json] = []
     for budget in (each for each in budgets if text(each, "metadata", "namespace") in namespaces):
-        word = _word_against(budget, [pod for pod in pods if selects(budget, pod)])
+        word = _word_against(budget, [pod for pod in pods if protects(budget, pod)])
         meta = {"name": text(budget, "metadata", "name") + (f" ({word})" if word else "")}
         status = {"disruptionsAllowed": 0 if word else len(pods)}
         well.append({"metadata": meta, "spec": budget.get("spec"), "status": status})
@@ -99,28 +99,10 @@ def _word_against(budget: Json, pods: Sequence[Json]) -> str:
     return f"{field} {given}, for which Kubernetes does not know how many pods there are to be" * unsized
 
 
-def selects(budget: Json, pod: Json) -> bool:
+def protects(budget: Json, pod: Json) -> bool:
     """Rule of `policy/v1`: an empty selector selects every pod of the namespace, a missing one selects none."""
     selector = mapping(budget, "spec").get("selector")
-    if not isinstance(selector, dict):
-        return False
-    labels = mapping(pod, "metadata", "labels")
-    wanted = mapping(selector, "matchLabels")
-    return wanted.items() <= labels.items() and all(_holds(one, labels) for one in items(selector, "matchExpressions"))
-
-
-def _holds(expression: Json, labels: Json) -> bool:
-    key, values = text(expression, "key"), expression.get("values")
-    among = labels.get(key) in values if isinstance(values, list) else False
-    match text(expression, "operator"):
-        case "In":
-            return among
-        case "NotIn":
-            return not among
-        case "Exists":
-            return key in labels
-        case _:
-            return key not in labels
+    return isinstance(selector, dict) and selects(selector, mapping(pod, "metadata", "labels"))
 
 
 def _is_ready(pod: Json) -> bool:

@@ -1,4 +1,4 @@
-"""Claims of users' pods on devices (DRA), looked up in their templates, or in the claims they name."""
+"""Claims of users' pods on devices (DRA), and hostnames of nodes that pods name: what is looked up of both."""
 
 from collections.abc import Callable, Container, Sequence
 
@@ -11,9 +11,10 @@ from tessera.binder.adoption.decide.device_claims import (
     with_claims,
     with_claims_of_group,
 )
-from tessera.binder.adoption.decide.volumes import HOST_LABEL
+from tessera.binder.adoption.decide.volumes import HOST_LABEL, claim_names
 from tessera.binder.adoption.owners.known import Owners
 from tessera.binder.claims.decide.steps import run_of
+from tessera.binder.workloads.node_fields import by_hostnames, nodes_named_in
 from tessera.binder.workloads.reading import items, mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, controller_of
 from tessera.binder.workloads.registry import pod_group_ref
@@ -50,6 +51,18 @@ async def read_device_claims(
             claims.append(read)
         found.append(with_claims(pod, claims) if claims else pod)
     return found
+
+
+def is_looked_up(pod: Json) -> bool:
+    """Whether a pod or template has claims on volumes or devices, which change while it does not, or names nodes."""
+    claims = claim_names(mapping(pod, "spec")) or items(pod, "spec", "resourceClaims")
+    return bool(claims or nodes_named_in(pod))
+
+
+async def with_hostnames(owners: Owners, pods: Sequence[Json]) -> list[Json]:
+    """The pods, or templates, with hostnames of nodes in place of their names. Raises ApiError, Transient."""
+    hosts = {name: await _host(owners, name) for name in sorted({name for pod in pods for name in nodes_named_in(pod)})}
+    return [by_hostnames(pod, hosts) if nodes_named_in(pod) else pod for pod in pods]
 
 
 async def _share_with_group(owners: Owners, pod: Json, namespace: str) -> Json | Reason:

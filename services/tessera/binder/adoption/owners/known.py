@@ -14,9 +14,10 @@ from tessera.binder.adoption.owners.namespace_access import CLOSED_SECONDS, Name
 from tessera.binder.adoption.owners.watches import OwnerWatches
 from tessera.binder.bounded import BoundedDict
 from tessera.binder.decide.warnings import read_refused_pods
+from tessera.binder.workloads.port import MEMBERS
 from tessera.binder.workloads.reading import no, text
 from tessera.binder.workloads.references import OwnerRef, controller_of, is_it, ref_of
-from tessera.binder.workloads.registry import VERSIONS
+from tessera.binder.workloads.registry import VERSIONS, hands_down, kind_of
 from tessera.domain.entities import Job
 from tessera.kernel.kubernetes.api_paths import resource_of
 from tessera.kernel.ports import ApiError, Clock, Cluster
@@ -25,6 +26,8 @@ from tessera_schemas.reasons import Code
 from tessera_schemas.work.adopted import Adopted
 
 REMEMBERED_SECONDS = 15.0
+MEMBERS_SECONDS = 1.0
+"""Of an object that is read with the others of its namespace: they are made one after the other."""
 EVENTS_SECONDS, EVENTS_PAUSE_SECONDS = 2.0, 0.2
 """So long an owner's events are believed, and so long lies between two questions for those of any."""
 REMEMBERED = 4096
@@ -35,10 +38,10 @@ log = structlog.get_logger()
 class NotAllowed(ApiError):
     """The binder has not the right to read such an object; the `why` is for people and says which right."""
 
-    def __init__(self, ref: OwnerRef, error: ApiError) -> None:
+    def __init__(self, ref: OwnerRef, error: ApiError, verb: str = "get") -> None:
         super().__init__(error.status, error.reason, error.message, error.retry_after_seconds)
         resource = f"{resource_of(ref.kind)}.{ref.group}".removesuffix(".")
-        self.why = no(Code.FORBIDDEN, f"{ref.kind} {ref.namespace}/{ref.name}", f"the binder may not get {resource}")
+        self.why = no(Code.FORBIDDEN, f"{ref.kind} {ref.namespace}/{ref.name}", f"the binder may not {verb} {resource}")
 
 
 class Owners:
@@ -57,7 +60,7 @@ class Owners:
         self._cluster, self._clock, self._watches, self.by_queue = cluster, clock, watches, by_queue
         self._found: BoundedDict[OwnerRef, tuple[float, Json | None]] = BoundedDict(REMEMBERED)
         self._gone: BoundedDict[str, Json] = BoundedDict(REMEMBERED)
-        self._lists: dict[str, tuple[float, Sequence[Json]]] = {}
+        self._lists: BoundedDict[tuple[str, str], tuple[float, Sequence[Json]]] = BoundedDict(REMEMBERED)
         self._listing = asyncio.Lock()
         self._served = ""
         self._refused: BoundedDict[str, tuple[float, int, str]] = BoundedDict(REMEMBERED)
@@ -69,12 +72,14 @@ class Owners:
         watched = None if fresh else self.seen(ref)
         if watched is not None:
             return watched
-        now = self._clock.monotonic()
+        now, members = self._clock.monotonic(), () if (kind := kind_of(ref)) is None else kind.members
         # Also that there is no such object is remembered, or each pod of a missing owner would ask for it again.
         known = self._found.get(ref)
-        if known is not None and not fresh and now - known[0] < REMEMBERED_SECONDS:
+        if known is not None and not fresh and now - known[0] < (MEMBERS_SECONDS if members else REMEMBERED_SECONDS):
             return known[1]
         found = await self._fetch(ref)
+        if found is not None and members:
+            found = {**found, MEMBERS: {kind: await self._all_in(ref, api, kind) for api, kind in members}}
         self._found[ref] = now, found
         return found
 
@@ -84,9 +89,17 @@ class Owners:
         return found if found is not None and is_it(ref, found) else None
 
     async def of(self, namespace: str, adopted: Adopted, fresh: bool = False) -> Json | None:
-        """The owner of an adopted job; None when it is gone, even if another object has its name by now."""
+        """
+        The owner of an adopted job; None when it is gone, even if another object has its name by now.
+
+        {} without the right to read it: it says nothing, and may make its pods again.
+        """
         ref = OwnerRef(adopted.api_version, adopted.owner_kind, namespace, adopted.owner_name, adopted.owner_uid)
-        found = await self.look(ref, fresh)
+        try:
+            found = await self.look(ref, fresh)
+        except NotAllowed:
+            # Raised, it would be tried again for ever, and the GPUs of pods that are gone held as long.
+            return {}
         if found is not None and adopted.owner_uid and text(found, "metadata", "uid") != adopted.owner_uid:
             # Another object under the name may be what was remembered, so that one fresh look decides.
             found = None if fresh else await self.of(namespace, adopted, fresh=True)
@@ -134,13 +147,30 @@ class Owners:
         return job.adopted is not None and self._watches.are_seen(job.adopted.api_version, job.adopted.owner_kind)
 
     async def suspension_of(self, job: Job, fresh: bool = False) -> tuple[Json, Look] | None:
-        """The owner of an adopted job and who has the next word about it; None where its kind has no suspension."""
+        """
+        The object that suspends the owner of an adopted job, mostly the owner itself, and who has the next word about
+        it; None where nothing says that.
+        """
         if job.adopted is None or not can_be_suspended(job.adopted):
             return None
         owner = await self.of(job.tenant, job.adopted, fresh)
-        if owner is None:
+        resumed = await self.suspended_by(owner, fresh) if owner else None
+        if resumed is None:
             return None
-        return owner, look_at(owner, job.adopted.suspended, self.by_queue(job.queue))
+        return resumed, look_at(resumed, job.adopted.suspended, self.by_queue(job.queue))
+
+    async def suspended_by(self, owner: Json, fresh: bool = False) -> Json | None:
+        """
+        The object whose field suspends an owner: itself, or the one above that hands its own suspension down; None
+        where that one is gone, or we may not read it.
+        """
+        maker = controller_of(owner)
+        if maker is None or not hands_down(maker):
+            return owner
+        try:
+            return await self.look(maker, fresh)
+        except NotAllowed:
+            return None
 
     async def suspend(self, owner: Json, suspend: bool) -> None:
         """Suspend exactly this version of the owner, or resume it. Watched ones follow, others are fetched anew."""
@@ -179,20 +209,38 @@ class Owners:
             self._suspending[resource] = NamespaceAccess(self._cluster, self._clock, right, CLOSED_SECONDS)
         return self._suspending[resource]
 
-    async def all_of(self, kind: str, age: float = REMEMBERED_SECONDS, where_allowed: bool = False) -> Sequence[Json]:
-        """All of a kind in the cluster, at most `age` seconds old; `where_allowed`: none without the right to list."""
-        asked = self._clock.monotonic()
+    async def all_of(
+        self, kind: str, age: float = REMEMBERED_SECONDS, where_allowed: bool = False, namespace: str = ""
+    ) -> Sequence[Json]:
+        """
+        All of a kind in the cluster or a namespace, at most `age` seconds old; `where_allowed`: none without the right
+        to list.
+        """
+        asked, where = self._clock.monotonic(), (kind, namespace)
+        selected = f"metadata.namespace={namespace}" if namespace else ""
         # One list at a time: many groups are looked at side by side, and all of them ask when it is too old.
         async with self._listing:
-            now, known = self._clock.monotonic(), self._lists.get(kind)
+            now, known = self._clock.monotonic(), self._lists.get(where)
             if known is None or known[0] < asked - age:
                 try:
-                    known = self._lists[kind] = now, (await self._cluster.list(kind))[0]
+                    known = self._lists[where] = now, (await self._cluster.list(kind, field_selector=selected))[0]
                 except ApiError as error:
                     if error.status != 403 or not where_allowed:
                         raise
-                    known = self._lists[kind] = now, ()
+                    known = self._lists[where] = now, ()
             return known[1]
+
+    async def _all_in(self, ref: OwnerRef, api_version: str, kind: str) -> Sequence[Json]:
+        """All of a kind in the namespace of an object, in the version that the server has."""
+        for version in VERSIONS.get(api_version, (api_version,)):
+            try:
+                return await self.all_of(f"{version}/{kind}", MEMBERS_SECONDS, namespace=ref.namespace)
+            except ApiError as error:
+                if error.status == 403:
+                    raise NotAllowed(OwnerRef(version, kind, ref.namespace, "*"), error, "list") from error
+                if error.status != 404:
+                    raise
+        return ()
 
     async def _fetch(self, ref: OwnerRef) -> Json | None:
         if not ref.api_version or not ref.kind.isalnum() or not ref.name:

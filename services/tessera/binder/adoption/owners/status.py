@@ -65,6 +65,10 @@ class OwnerStatus:
         seen, kind = self._owners.seen(ref), kind_of(ref)
         return seen is not None and kind is not None and placed_condition(seen, kind).get("status") == "False"
 
+    def says_placed(self, ref: OwnerRef | None) -> bool:
+        """Whether the last verdict that was written on the object is that its pods have their nodes."""
+        return ref is not None and ref in self._written and self._written[ref][0] is PLACED
+
     async def run(self) -> None:
         """Write what was queued, one object after the other, until cancelled."""
         while True:

@@ -7,16 +7,15 @@ from typing import Any
 from tessera.binder.adoption.decide.cluster_marks import ClusterMarks
 from tessera.binder.adoption.decide.from_template import sets_of_suspended, spec_of_suspended
 from tessera.binder.adoption.decide.spec import Adoption
-from tessera.binder.adoption.decide.suspending import is_suspended
-from tessera.binder.adoption.decide.volumes import claim_names
-from tessera.binder.adoption.owners.device_claims import read_device_claims
+from tessera.binder.adoption.decide.suspending import explain_resumed_by, is_suspended
+from tessera.binder.adoption.owners.device_claims import is_looked_up, read_device_claims, with_hostnames
 from tessera.binder.adoption.owners.known import Owners
 from tessera.binder.adoption.owners.watches import OwnerWatches
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.bounded import BoundedDict
 from tessera.binder.workloads.port import PodSet
-from tessera.binder.workloads.reading import items, mapping, text
-from tessera.binder.workloads.references import OwnerRef, ref_of
+from tessera.binder.workloads.reading import mapping, text
+from tessera.binder.workloads.references import OwnerRef, controller_of, ref_of
 from tessera.binder.workloads.registry import kind_of_object
 from tessera.kernel.kubernetes.informer import Delta
 from tessera_schemas.base import Json
@@ -52,6 +51,13 @@ class Suspended:
         return self._watches.follow(self._take)
 
     def _take(self, delta: Delta) -> None:
+        kind = kind_of_object(delta.object)
+        if kind is not None and kind.makes[1]:
+            meta = mapping(delta.object, "metadata")
+            made = self._watches.named(OwnerRef(*kind.makes, text(meta, "namespace"), text(meta, "name")))
+            if made is not None and self._names_us(made):
+                self._note(made, gone=False)
+            return
         # The old object counts, too: an owner that names another scheduler by now has to be let go of.
         if self._names_us(delta.object) or (delta.old is not None and self._names_us(delta.old)):
             self._note(delta.object, gone=delta.type == "DELETED")
@@ -65,11 +71,15 @@ class Suspended:
         job = self.owner(group_id)
         if job is None:
             return None
-        sets = sets_of_suspended(job, self._owners.by_queue)
+        above = await self._owners.suspended_by(job)
+        maker = controller_of(job)
+        if above is None and maker is not None:
+            return explain_resumed_by(maker)
+        sets = sets_of_suspended(job, self._owners.by_queue, above)
         if sets is None or isinstance(sets, Reason):
             return sets
         classes = await self._owners.all_of("priorityclasses")
-        if any(_has_claims(each.template) or self._marks.are_on(each.template, job) for each in sets):
+        if any(is_looked_up(each.template) or self._marks.are_on(each.template, job) for each in sets):
             return await self._looked_up(job, sets, classes)
         known = self._known.get(group_id)
         # Conditions are written all the time, by us as well: compared as a whole, each write of ours would lead to
@@ -91,6 +101,7 @@ class Suspended:
             found = found if isinstance(found, Reason) else await read_device_claims(self._owners, found, namespace)
             if isinstance(found, Reason):
                 return found
+            found = await with_hostnames(self._owners, found)
             placeable.append(replace(each, template=found[0]) if found else each)
         return spec_of_suspended(owner, placeable, classes)
 
@@ -117,11 +128,6 @@ class Suspended:
 
     def _is_ours(self, template: Json) -> bool:
         return text(template, "spec", "schedulerName") == SCHEDULER_NAME and shard_of(template) == self._shard
-
-
-def _has_claims(template: Json) -> bool:
-    """Whether its pods have claims on volumes or devices, which change while their owner does not."""
-    return bool(claim_names(mapping(template, "spec")) or items(template, "spec", "resourceClaims"))
 
 
 def _asks_the_same(before: Json, now: Json) -> bool:

@@ -1,6 +1,7 @@
 """Reports on waiting and refused groups: to their pods, their own object, and lists of jobs."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from tessera.binder.adoption.decide.owner_conditions import PLACED
 from tessera.binder.adoption.decide.verdicts import Verdict, describe_finding, describe_wishes, is_refusal
@@ -13,9 +14,10 @@ from tessera.binder.adoption.reports.places import PODS_RENEWED, QueuePositions,
 from tessera.binder.adoption.reports.refusals import RefusalReports
 from tessera.binder.adoption.watch import ALONE, Groups
 from tessera.binder.settings import BinderSettings
-from tessera.binder.workloads.port import GroupKind
+from tessera.binder.workloads.port import Group, GroupKind
 from tessera.binder.workloads.reading import text
 from tessera.binder.workloads.references import OwnerRef, controller_of, ref_of
+from tessera.binder.workloads.registry import kind_of_group
 from tessera.domain.entities import Job
 from tessera.domain.state import State
 from tessera.kernel.messaging.facts import Facts
@@ -82,8 +84,8 @@ class GroupReports:
         if not await self._write(group_id, waiting, verdict) or verdict is None:
             return
         group = self._groups.get(group_id)
-        if group is not None and group.pod_group is not None and group.kind is not GroupKind.POD:
-            await self.status.write(group.pod_group, verdict)
+        if group is not None and group.kind is not GroupKind.POD:
+            await self._write_groups(group, verdict)
         self._note(group_id, waiting, verdict)
         owner = None if waiting else self._suspended.owner(group_id)
         if owner is None and waiting and verdict.warning:
@@ -130,15 +132,25 @@ class GroupReports:
             return
         # Only an owner that says "not placed" needs to be told otherwise: what starts at once never gets a condition.
         waits = group.owner is not None and self.status.is_unplaced(group.owner)
-        if group.pod_group is None and not waits:
+        in_tree = group.kind is GroupKind.COMPOSITE and not self.status.says_placed(group.owner)
+        if group.pod_group is None and not waits and not in_tree:
             return
         placed = sum(bool(text(pod, "spec", "nodeName")) for pod in self._groups.pods(group_id))
-        if placed < live[0].pods:
+        late = 0 if live[0].adopted is None else live[0].adopted.late_pods
+        if placed < live[0].pods - late:
             return
-        if group.pod_group is not None:
-            await self.status.write(group.pod_group, PLACED)
+        await self._write_groups(group, PLACED)
         if group.owner is not None and waits:
             self.status.queue(group.owner, PLACED)
+
+    async def _write_groups(self, group: Group, verdict: Verdict) -> None:
+        """Write a verdict on Kubernetes' own groups of these pods."""
+        owner = None
+        if group.kind is GroupKind.COMPOSITE and group.owner is not None:
+            with suppress(NotAllowed):
+                owner = await self._owners.look(group.owner)
+        for ref in kind_of_group(group).shown_on(group, owner):
+            await self.status.write(ref, verdict)
 
     async def _write(self, group_id: str, waiting: list[Json], verdict: Verdict | None) -> bool:
         """Whether the verdict was due; else the group is looked at again once it is."""

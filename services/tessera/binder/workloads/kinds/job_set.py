@@ -1,16 +1,21 @@
-"""A JobSet: all pods of all its Jobs start together, unless its Jobs are made one after the other. Pure."""
+"""
+A JobSet: all pods of all its Jobs start together, unless its Jobs are made one after the other. Pure.
+
+That of a TrainJob of Kubeflow's Trainer is suspended by the TrainJob, whose controller writes its own value back.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from tessera.binder.workloads.batch_jobs import INDEX, comes_in_waves, job_pods, job_survives
-from tessera.binder.workloads.port import PLACED, GangMark, GroupKind, KindRights, OwnedWorkload, PodSet
+from tessera.binder.workloads.port import PLACED, GangMark, GroupKind, KindRights, OwnedWorkload, PodSet, Workload
 from tessera.binder.workloads.reading import items, mapping, no, text, whole
 from tessera.binder.workloads.references import OwnerRef, ref_of
 from tessera_schemas.base import Json
 from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.reasons import Code, Reason
 
+SET_API = "jobset.x-k8s.io/v1alpha2"
 PART_LABEL, NUMBER_LABEL = "jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index"
 
 
@@ -18,7 +23,7 @@ class JobSet(OwnedWorkload):
     kind: ClassVar[GroupKind | None] = GroupKind.JOB_SET
     api_group: ClassVar[str] = "jobset.x-k8s.io"
     kinds: ClassVar[tuple[str, ...]] = ("JobSet",)
-    watched: ClassVar[tuple[tuple[str, str], ...]] = (("jobset.x-k8s.io/v1alpha2", "JobSet"),)
+    watched: ClassVar[tuple[tuple[str, str], ...]] = ((SET_API, "JobSet"),)
     role_labels: ClassVar[tuple[str, ...]] = (PART_LABEL,)
     index_labels: ClassVar[tuple[str, ...]] = (NUMBER_LABEL,)
     suspend_at: ClassVar[tuple[str, ...]] = ("spec", "suspend")
@@ -78,6 +83,20 @@ class JobSet(OwnedWorkload):
             for part in items(owner, "spec", "replicatedJobs")
             for number in range(min(REPLICAS_MAX, _replicas(part)) - done.get(text(part, "name"), 0))
         ]
+
+
+class TrainJob(Workload):
+    """The pods are those of the JobSet that its controller makes; the TrainJob says whether they are to be there."""
+
+    api_group: ClassVar[str] = "trainer.kubeflow.org"
+    kinds: ClassVar[tuple[str, ...]] = ("TrainJob",)
+    watched: ClassVar[tuple[tuple[str, str], ...]] = (("trainer.kubeflow.org/v1alpha1", "TrainJob"),)
+    suspend_at: ClassVar[tuple[str, ...]] = ("spec", "suspend")
+    controllers: ClassVar[tuple[str, ...]] = ("trainer.kubeflow.org/trainjob-controller",)
+    makes: ClassVar[tuple[str, str]] = (SET_API, "JobSet")
+    rights: ClassVar[tuple[KindRights, ...]] = (
+        KindRights("trainer.kubeflow.org", ("trainjobs",), ("get", "list", "watch"), ("patch",)),
+    )
 
 
 def _set_of(job_set: OwnerRef, part: Json, number: int) -> PodSet:

@@ -25,7 +25,8 @@ from tessera_schemas.reasons import Code, Reason
 
 NAME_LABEL = "training.kubeflow.org/job-name"
 TYPE_LABEL, INDEX_LABEL = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
-LAUNCHER = "Launcher"
+LAUNCHER, WORKER = "Launcher", "Worker"
+MPI_API = "kubeflow.org/v2beta1"
 POLICY = ("spec", "runPolicy", "schedulingPolicy")
 RESOURCES = ("pytorchjobs", "tfjobs", "mpijobs", "xgboostjobs", "jaxjobs", "paddlejobs", "mxjobs")
 
@@ -35,7 +36,7 @@ class TrainingJob(OwnedWorkload):
     api_group: ClassVar[str] = "kubeflow.org"
     watched: ClassVar[tuple[tuple[str, str], ...]] = (
         *(("kubeflow.org/v1", kind) for kind in ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "JAXJob", "PaddleJob")),
-        ("kubeflow.org/v2beta1", "MPIJob"),
+        (MPI_API, "MPIJob"),
     )
     role_labels: ClassVar[tuple[str, ...]] = (TYPE_LABEL, "training.kubeflow.org/job-role")
     index_labels: ClassVar[tuple[str, ...]] = (INDEX_LABEL,)
@@ -85,6 +86,10 @@ class TrainingJob(OwnedWorkload):
         detail = "its launcher is made once its workers run: resume it, its pods queue then"
         return no(Code.NOT_SUPPORTED_YET, "spec.launcherCreationPolicy", detail)
 
+    def keeps_failed(self, owner: Json) -> bool:
+        """The MPI operator's, which takes away those that run alone where it is told to clean up no others."""
+        return _is_of_mpi_operator(owner) and text(owner, "spec", "runPolicy", "cleanPodPolicy") == "Running"
+
     def wishes(self, owner: Json) -> list[str]:
         """A sentence about each field of its policy for its scheduler that is not honoured."""
         policy = mapping(owner, *POLICY)
@@ -112,9 +117,15 @@ def _parts(owner: Json) -> Json:
 
 
 def _left(owner: Json, name: str, part: Json) -> int:
-    """Replicas of a type that have not succeeded; a type has 1 by default."""
+    """Replicas of a type that have not succeeded; a type has 1 by default, workers of the MPI operator none."""
     value, done = whole(part, "replicas"), whole(owner, "status", "replicaStatuses", name, "succeeded") or 0
-    return max(0, (1 if value is None else value) - done)
+    default = 0 if name == WORKER and _is_of_mpi_operator(owner) else 1
+    return max(0, (default if value is None else value) - done)
+
+
+def _is_of_mpi_operator(owner: Json) -> bool:
+    """The operator of its own, and not the one that looks after all kinds of training jobs."""
+    return (text(owner, "apiVersion"), text(owner, "kind")) == (MPI_API, "MPIJob")
 
 
 def _launcher_comes_last(owner: Json) -> bool:

@@ -28,11 +28,16 @@ KNOWN = (
     "resourceClaims",
     "podGroupTemplateRef",
     "workloadRef",
+    "parentCompositePodGroupName",
 )
-"""The last two, of an older and a newer version, only name a template; pods say which of the claims they use."""
+"""
+Two of them, of an older and a newer version, only name a template; pods say which of the claims they use. The last
+makes it a part of a tree (`composite`).
+"""
 SINGLY, TOGETHER = ("Pod", "single"), ("PodGroup", "all")
 """How pods may be disrupted, by the words of both versions; a gang goes together, which either allows."""
-TOPOLOGY = "PodGroup.spec.schedulingConstraints.topology"
+NAME = "PodGroup"
+TOPOLOGY = f"{NAME}.spec.schedulingConstraints.topology"
 POD_GROUP_API = "scheduling.x-k8s.io/v1alpha1"
 
 
@@ -47,7 +52,7 @@ class PodGroup(Workload):
     reason: ClassVar[str] = "Unschedulable"
     observes: ClassVar[bool] = True
     rights: ClassVar[tuple[KindRights, ...]] = (
-        KindRights("scheduling.k8s.io", ("podgroups",), ("get",), status=("patch",)),
+        KindRights("scheduling.k8s.io", ("podgroups",), ("get", "list"), status=("patch",)),
     )
 
     def condition_of(self, thing: Json) -> tuple[str, bool]:
@@ -87,34 +92,42 @@ class MarkedPodGroup(PodGroup):
         return not_honoured_fields(mapping(owner, "spec"), "PodGroup.spec", self.honoured)
 
 
-def policy_of(pod_group: Json) -> GroupPolicy | Reason:
-    """The PodGroup's policy, or the first field of it that cannot be honoured."""
-    spec = mapping(pod_group, "spec")
-    unknown = sorted(name for name, value in spec.items() if name not in KNOWN and value)
+def policy_of(group: Json, kind: str = NAME, counted: str = "minCount") -> GroupPolicy | Reason:
+    """
+    The policy of a PodGroup, or of a group of groups whose gang is `counted` by another field; or the first field of it
+    that cannot be honoured.
+    """
+    spec = mapping(group, "spec")
+    unknown = sorted(name for name, value in spec.items() if value and not _is_known(name, kind))
     if unknown:
-        return no(Code.NOT_SUPPORTED_YET, f"PodGroup.spec.{unknown[0]}", "nothing here does what it asks for")
-    count = _min_count(mapping(spec, "schedulingPolicy"))
+        return no(Code.NOT_SUPPORTED_YET, f"{kind}.spec.{unknown[0]}", "nothing here does what it asks for")
+    count = _min_count(mapping(spec, "schedulingPolicy"), kind, counted)
     if isinstance(count, Reason):
         return count
     if spec.get("preemptionPolicy", "PreemptLowerPriority") != "PreemptLowerPriority":
-        field = "PodGroup.spec.preemptionPolicy"
+        field = f"{kind}.spec.preemptionPolicy"
         return no(Code.NOT_SUPPORTED_YET, field, "use a PriorityClass that may preempt")
-    unmet = _unmet_mode(spec.get("disruptionMode"), is_gang=bool(count))
+    unmet = _unmet_mode(spec.get("disruptionMode"), kind, is_gang=bool(count))
     if unmet is not None:
         return unmet
-    topology = _topology(mapping(spec, "schedulingConstraints"))
+    topology = _topology(mapping(spec, "schedulingConstraints"), kind)
     if isinstance(topology, Reason):
         return topology
     if topology and not count:
-        return no(Code.NOT_SUPPORTED_YET, TOPOLOGY, "pods that start one by one are not kept together; say a gang")
+        field = f"{kind}.spec.schedulingConstraints.topology"
+        return no(Code.NOT_SUPPORTED_YET, field, "pods that start one by one are not kept together; say a gang")
     priority = spec.get("priority")
     return GroupPolicy(count, topology, priority if type(priority) is int else None, text(spec, "priorityClassName"))
 
 
-def _unmet_mode(mode: object, is_gang: bool) -> Reason | None:
+def _is_known(name: str, kind: str) -> bool:
+    return name in KNOWN and (kind == NAME or name != "resourceClaims")
+
+
+def _unmet_mode(mode: object, kind: str, is_gang: bool) -> Reason | None:
     """A word in the older version, an object with one field in the newer one."""
     named = next(iter(mode), "") if isinstance(mode, dict) else mode or ""
-    field = "PodGroup.spec.disruptionMode"
+    field = f"{kind}.spec.disruptionMode"
     if named in TOGETHER and not is_gang:
         return no(Code.NOT_SUPPORTED_YET, field, "pods that start one by one are evicted so; say a gang")
     if named not in ("", *SINGLY, *TOGETHER):
@@ -122,24 +135,24 @@ def _unmet_mode(mode: object, is_gang: bool) -> Reason | None:
     return None
 
 
-def _min_count(policy: Json) -> int | Reason:
+def _min_count(policy: Json, kind: str, counted: str) -> int | Reason:
     if "gang" not in policy:
         other = sorted(name for name in policy if name != "basic")
-        field = f"PodGroup.spec.schedulingPolicy.{other[0]}" if other else ""
+        field = f"{kind}.spec.schedulingPolicy.{other[0]}" if other else ""
         return no(Code.NOT_SUPPORTED_YET, field, "gang and basic are honoured") if other else 0
-    count = whole(policy, "gang", "minCount") or 0
+    count = whole(policy, "gang", counted) or 0
     if not 1 <= count <= REPLICAS_MAX:
-        field = "PodGroup.spec.schedulingPolicy.gang.minCount"
+        field = f"{kind}.spec.schedulingPolicy.gang.{counted}"
         return no(Code.INVALID_FIELD, field, f"{count} is no number of pods", pods_max=REPLICAS_MAX)
     return count
 
 
-def _topology(constraints: Json) -> str | Reason:
+def _topology(constraints: Json, kind: str) -> str | Reason:
+    field = f"{kind}.spec.schedulingConstraints"
     unknown = sorted(name for name, value in constraints.items() if name != "topology" and value)
     if unknown:
-        field = f"PodGroup.spec.schedulingConstraints.{unknown[0]}"
-        return no(Code.NOT_SUPPORTED_YET, field, "topology is honoured")
+        return no(Code.NOT_SUPPORTED_YET, f"{field}.{unknown[0]}", "topology is honoured")
     given = items(constraints, "topology")
     if len(given) > 1 or any(set(one) - {"key"} for one in given):
-        return no(Code.NOT_SUPPORTED_YET, TOPOLOGY, "the key of one node label is honoured")
+        return no(Code.NOT_SUPPORTED_YET, f"{field}.topology", "the key of one node label is honoured")
     return text(given[0], "key") if given else ""

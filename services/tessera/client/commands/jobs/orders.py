@@ -1,4 +1,4 @@
-"""`hold`, `release`, `requeue` and `prio`: orders about one job."""
+"""`hold`, `release`, `requeue`, `scale` and `prio`: orders about one job."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated
@@ -15,7 +15,7 @@ from tessera.client.sending.consent import ask_first
 from tessera.client.views.completing import JobReference
 from tessera.client.views.rendering import notify
 from tessera_schemas.base import Strict
-from tessera_schemas.commands import HoldJob, ReleaseJob, RequeueJob, SetPriority
+from tessera_schemas.commands import HoldJob, ReleaseJob, RequeueJob, ScaleService, SetPriority
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.views import JobView
@@ -35,7 +35,7 @@ async def hold(at: AccessOptions, job: JobReference) -> Exit | None:
 
 
 def say_held(view: JobView) -> str:
-    """What is said of a job that a hold reached."""
+    """Words about a job that a hold reached."""
     held = "is held by an operator, who alone releases it" if view.operator_hold else "is held"
     return held if view.phase == "queued" else f"is {view.phase}: it goes on, but will not start again"
 
@@ -74,6 +74,24 @@ async def requeue(at: AccessOptions, job: JobReference) -> Exit | None:
     return await order_job(
         at, job, "requeue", lambda found: RequeueJob(kind="requeue_job", v=1, job_id=found), gives_way, now
     )
+
+
+@command
+async def scale(
+    at: AccessOptions,
+    job: JobReference,
+    replicas: Annotated[int, typer.Argument(min=0, help="Replicas that it is to have")],
+) -> Exit | None:
+    """Give a service another number of replicas, from its minimum to its maximum."""
+
+    def has_size(view: JobView) -> bool:
+        return view.array is not None and view.array.max_replicas > 0 and view.array.replicas == replicas
+
+    def order(found: str) -> ScaleService:
+        return ScaleService(kind="scale_service", v=1, job_id=found, replicas=replicas)
+
+    words = f"is to have {replicas} {'replica' if replicas == 1 else 'replicas'}"
+    return await order_job(at, job, "scale", order, has_size, lambda view: words)
 
 
 @command

@@ -1,5 +1,9 @@
-"""`update`: another time limit, begin, name, or other jobs to wait for, after the submit."""
+"""
+`update`: another time limit, begin, name, or other jobs to wait for; `roles`: sizes of a run's roles; `resize`: CPU and
+memory of its pods.
+"""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -15,6 +19,7 @@ from tessera.client.sending.job_input import read_command
 from tessera.client.slurm import values
 from tessera.client.views.completing import JobReference
 from tessera.kernel.clock import SystemClock
+from tessera.kernel.ids import random_key
 from tessera_schemas.commands import UpdateJob
 from tessera_schemas.text import quantities
 from tessera_schemas.text.quantities import QuantityError
@@ -73,6 +78,66 @@ async def update(
         lambda view: f"has {_words(changes)} now",
         otherwise=REFUSED_LATE,
     )
+
+
+@command
+async def roles(
+    at: AccessOptions,
+    job: JobReference,
+    steps: Annotated[list[str], typer.Argument(metavar="ROLE=STEP", help="Such as trainer=-1 rollout=+1")],
+    have: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE=PODS", help="Refuse where the role has another number of pods now")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Key of the request: repeated, it changes nothing")] = None,
+) -> Exit | None:
+    """Move pods of a running job between its elastic roles: what some give up the others get, and nobody else."""
+    where = at.find()
+    named = {"roles": _numbers("roles", steps), "have": _numbers("--have", have or ()), "key": key or random_key()}
+    found = await ordering.find_job_id(where, job, "shift the roles of")
+    order = read_command({"kind": "shift_roles", "job_id": found, **named})
+    answered = await ordering.send(where, at.identity, order, found)
+    said = "accepted" if answered else "stored, and not answered yet"
+    print(f"job {found}: the request is {said}; `tessera explain {found}` tells how far it is, the ledger why not")
+    return None
+
+
+@command
+async def resize(
+    at: AccessOptions,
+    job: JobReference,
+    cpu: Annotated[str | None, typer.Option(help="CPU of each pod, such as 4 or 1500m")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory of each pod, such as 16Gi")] = None,
+    role: Annotated[str | None, typer.Option(help="Role of the pods, where the job has several")] = None,
+    key: Annotated[str | None, typer.Option(help="Key of the request, for its record")] = None,
+) -> Exit | None:
+    """Give the pods of a running job other CPU and memory in place: no pod is stopped."""
+    if cpu is None and memory is None:
+        raise Failure(Exit.USAGE, "resize: no size is named; add --cpu, --memory or both")
+    size: dict[str, Any] = {"role": role} if role else {}
+    try:
+        size |= {} if cpu is None else {"cpu_milli": quantities.cpu_milli(cpu)}
+        size |= {} if memory is None else {"memory_bytes": quantities.memory_bytes(memory)}
+    except QuantityError as error:
+        raise Failure(Exit.USAGE, f"resize: {error}") from error
+    where = at.find()
+    found = await ordering.find_job_id(where, job, "resize the pods of")
+    order = read_command({"kind": "resize_pods", "job_id": found, "key": key or random_key(), **size})
+    answered = await ordering.send(where, at.identity, order, found)
+    said = "accepted" if answered else "stored, and not answered yet"
+    print(f"job {found}: the resize is {said}; `tessera explain {found}` tells how far it is, the ledger why not")
+    return None
+
+
+def _numbers(field: str, said: Sequence[str]) -> dict[str, int]:
+    """Numbers by role, of texts such as trainer=-1. Raises Failure."""
+    found = dict[str, int]()
+    for text in said:
+        name, _, number = text.partition("=")
+        try:
+            found[name] = int(number)
+        except ValueError as error:
+            raise Failure(Exit.USAGE, f"{field}: {text}: write ROLE=NUMBER, as in trainer=-1") from error
+    return found
 
 
 async def await_changes(where: Where, job: str, changes: SpecChanges, first: JobView | None) -> None:

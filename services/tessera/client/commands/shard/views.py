@@ -136,7 +136,7 @@ async def _runs_of(where: Where, identity: str | None, job: JobView) -> list[Job
 
 
 def costs_of_runs(runs: Sequence[JobView], now_ms: int) -> str:
-    """What each attempt costs, in words."""
+    """Costs of each attempt, in words."""
     begun = (run for run in runs if run.phase != "queued")
     return ", ".join(f"{run.attempt}: {run.cost_at(now_ms) or 'not known'}" for run in begun)
 
@@ -202,6 +202,8 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("tenant", job.tenant),
         ("queue", job.queue),
         ("project", job.project),
+        ("session", job.session),
+        ("address", job.address),
         ("adopted from", job.owner),
         ("phase", phase_now(job)),
         ("why", job.reason.sentence() if job.reason is not None else ""),
@@ -221,6 +223,7 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("tasks", "" if job.array is None else _tasks(job.array)),
         ("task", f"{job.task} of {job.task_of}" if job.task_of else ""),
         ("waits for", ", ".join(each.text() for each in job.after)),
+        ("attached to", job.attached_to),
         ("cost", job.cost_at(now_ms)),
         ("exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("nodes", _nodes_of(job)),
@@ -257,6 +260,8 @@ def _restarts_of(job: JobView) -> str:
 
 
 def _tasks(array: ArrayView) -> str:
+    if array.max_replicas:
+        return count_tasks(array)
     return f"{array.tasks} ({array.count} in all, {count_tasks(array)})"
 
 

@@ -181,13 +181,11 @@ async def scontrol(
     """Show a job, a node or a partition in full; hold, release, requeue and update jobs; ping the scheduler."""
     if what == "show":
         return await _show(at, named or [""], oneliner)
-    if what in ORDERS and named:
+    if what in (*ORDERS, *TOGETHER) and named:
         return await _order(at, what, named)
     if what == "update":
         now = datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
         return await _update(at, read_update(named or (), now))
-    if what == "requeuehold":
-        raise Failure(Exit.USAGE, "scontrol requeuehold: say scontrol hold JOB, then scontrol requeue JOB")
     if what == "ping":
         where = at.find()
         up = (await shard_status(where)).led
@@ -200,7 +198,7 @@ def _usage(what: str) -> Failure:
     return Failure(
         Exit.USAGE,
         f"scontrol {what}: write show job|node|partition [NAME], show hostnames LIST, show config, "
-        "hold, release or requeue JOB, update JobId=JOB NAME=VALUE, ping",
+        "hold, release, requeue or requeuehold JOB, update JobId=JOB NAME=VALUE, ping",
     )
 
 
@@ -245,6 +243,8 @@ def _named(entity: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 ORDERS = {"hold": HoldJob, "release": ReleaseJob, "requeue": RequeueJob}
+TOGETHER = {"requeuehold": ("hold", "requeue")}
+"""Words that are several orders; a hold comes first, so that no run begins between the two."""
 
 
 async def _order(at: AccessOptions, what: str, named: Sequence[str]) -> Exit | None:
@@ -252,8 +252,9 @@ async def _order(at: AccessOptions, what: str, named: Sequence[str]) -> Exit | N
 
     async def order(name: str) -> None:
         job = await ordering.find_job_id(where, name, what)
-        command = ORDERS[what].model_validate({"kind": f"{what}_job", "v": 1, "job_id": job})
-        await ordering.send(where, at.identity, command, job)
+        for each in TOGETHER.get(what, (what,)):
+            command = ORDERS[each].model_validate({"kind": f"{each}_job", "v": 1, "job_id": job})
+            await ordering.send(where, at.identity, command, job)
 
     return await ordering.each(words.each_named(each for name in named for each in BETWEEN_JOBS.split(name)), order)
 

@@ -4,8 +4,7 @@ import os
 from dataclasses import replace
 
 from tessera.client.commands.context import AccessOptions, command
-from tessera.client.commands.jobs.logs import until_started
-from tessera.client.commands.slurm_words.foreground import foreground
+from tessera.client.commands.slurm_words.allocation import allocation
 from tessera.client.commands.slurm_words.sbatch import (
     IdempotencyKey,
     Ignore,
@@ -15,19 +14,13 @@ from tessera.client.commands.slurm_words.sbatch import (
     own_options,
     unfit,
 )
-from tessera.client.connect.shard_views import ENDED
-from tessera.client.outcomes import Exit, Failure
-from tessera.client.sending import submitting
-from tessera.client.slurm.in_pods import pods_of
-from tessera.client.slurm.lease import RENEW, RENEW_BY_NAME, renewed, waiting_by_name, waiting_script
+from tessera.client.outcomes import Exit
+from tessera.client.slurm.lease import RENEW, RENEW_BY_NAME, waiting_by_name, waiting_script
 from tessera.client.slurm.scripts.options import split_words
 from tessera.client.slurm.scripts.pods import SHELL_WITH_SRUN, SRUN_IN_A_SHELL
 from tessera.client.slurm.scripts.script import preset, read_script
 from tessera.client.slurm.steps import SlurmStep, read_step, run_step, run_words, split_step
 from tessera.client.views.rendering import notify
-from tessera_schemas.base import number_or_id, run_id
-from tessera_schemas.cluster.labels import pod_name
-from tessera_schemas.views import JobView
 
 
 @command
@@ -58,33 +51,12 @@ async def salloc(
     elif not has_steps:
         command = ["/bin/sh", "-c", SHELL_WITH_SRUN, SRUN_IN_A_SHELL, *command]
     await asked.refuse(at, key)
-    where = at.find()
-    async with (
-        foreground("salloc", where, asked.identity) as own,
-        submitting.submitted(where, asked.identity, asked.command, key) as sent,
-    ):
-        job_id, number = sent.done.job_id, number_or_id(sent.done.number, sent.done.job_id)
-        own.is_stored(job_id)
-        notify(f"salloc: Pending job allocation {number}")
-        try:
-            job = await until_started(where, asked.identity, job_id, follow=True)
-            if job.phase in ENDED:
-                raise Failure(Exit.CONFLICT, f"salloc: job {number} has {job.phase}" + _why(job))
-            notify(f"salloc: Granted job allocation {number}")
-            names = [pod_name(run_id(job_id, job.attempt), rank) for rank in range(job.pods)]
-            if not is_step and len(names) > 1:
-                notify(f"salloc: the shell is in {names[0]}; the pods are {', '.join(names[1:])}")
-            renew = RENEW_BY_NAME if has_steps else RENEW
-            async with pods_of(job.tenant) as pods, renewed(pods, names[0], renew):
-                if has_steps:
-                    code = await run_words(pods, job, command, own.interrupts)
-                else:
-                    code = await run_step(pods, job, command, step)
-        finally:
-            await own.cancel("its salloc has ended")
-            notify(f"salloc: Relinquishing job allocation {number}")
+    renew = RENEW_BY_NAME if has_steps else RENEW
+    async with allocation("salloc", at.find(), asked.identity, asked.command, key, renew) as held:
+        if not is_step and len(held.names) > 1:
+            notify(f"salloc: the shell is in {held.names[0]}; the pods are {', '.join(held.names[1:])}")
+        if has_steps:
+            code = await run_words(held.pods, held.job, command, held.own.interrupts)
+        else:
+            code = await run_step(held.pods, held.job, command, step)
     return code  # type: ignore[return-value]  # the shell's own code
-
-
-def _why(job: JobView) -> str:
-    return f": {job.reason.sentence()}" if job.reason else ""

@@ -282,19 +282,20 @@ async def asked_of(at: AccessOptions, script: Script, with_steps: Script | None 
 
 
 async def check_exclusive(at: AccessOptions, script: Script, job: dict[str, Any], against: Against) -> None:
-    """Notes where a pod does not fill its node, so that others might be beside it."""
+    """Notes where no node has exactly the GPUs that a pod asks for, and `--exclusive=user` and the like."""
+    if (how := script.options["exclusive"]) != "yes":
+        against.add("exclusive", f"{script.where}: --exclusive={how}: say --exclusive, a node for each pod alone")
+        return
     gpus = job["roles"][0]["resources"].get("gpus", 0)
-    sizes = set[int]()
-    if gpus and script.options["exclusive"] == "yes":
-        try:
-            views = at.views()
-            sizes = {node.gpus for node in await views.nodes() if not node.gone and node.gpus >= gpus}
-        except (Failure, Transient) as failure:
-            against.failed("exclusive", failure)
-            return
-    if sizes != {gpus}:
-        way_out = "ask for all GPUs of a node (--gpus-per-node), or delete it: whole GPUs are never shared"
-        against.add("exclusive", f"{script.where}: --exclusive: {way_out}")
+    try:
+        sizes = {node.gpus for node in await at.views().nodes() if not node.gone}
+    except (Failure, Transient) as failure:
+        against.failed("exclusive", failure)
+        return
+    if sizes and gpus not in sizes:
+        there = " or ".join(map(str, sorted(sizes)))
+        way_out = f"ask for all GPUs of a node (--gpus-per-node={there}), or delete it: whole GPUs are never shared"
+        against.add("exclusive", f"{script.where}: --exclusive: no node has {gpus} GPUs; {way_out}")
 
 
 async def _rooms(at: AccessOptions, script: Script, against: Against, always: bool) -> list[NodeSize] | None:

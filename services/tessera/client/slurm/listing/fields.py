@@ -18,11 +18,13 @@ RANGES_SHOWN = 12
 """Characters of an array's tasks that are not queued yet."""
 HOUR_MS = 3_600_000
 
-STATES = frozenset({*words.STATES.values(), *words.LONG_STATES.values(), "TO", "TIMEOUT", "ALL"})
+STATES = frozenset(
+    {*words.STATES.values(), *words.LONG_STATES.values(), *words.STATES_OF_FAILURE.values(), "TO", "ALL"}
+)
 """What jobs are chosen by: short words and long ones."""
 NEVER = frozenset(
-    {"BOOT_FAIL", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REQUEUED", "RESIZING", "REVOKED", "SUSPENDED"}
-    | {"BF", "DL", "NF", "OOM", "PR", "RQ", "RS", "RV", "S"}
+    {"BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "PREEMPTED", "REQUEUED", "RESIZING", "REVOKED", "SUSPENDED"}
+    | {"BF", "DL", "OOM", "PR", "RQ", "RS", "RV", "S"}
 )
 """States of Slurm's that no job has here; scripts ask for them all the same."""
 
@@ -109,14 +111,14 @@ def select(
 
 def state_of(job: JobView) -> str:
     """The long word for a job's state."""
-    if job.phase == "failed" and job.reason is not None and job.reason.code == "TimeLimit":
-        return "TIMEOUT"
+    if job.phase == "failed" and job.reason is not None and job.reason.code in words.STATES_OF_FAILURE:
+        return words.STATES_OF_FAILURE[job.reason.code]
     return words.LONG_STATES.get(job.phase, job.phase.upper())
 
 
 def short_state_of(job: JobView) -> str:
     """The short word for a job's state."""
-    return "TO" if state_of(job) == "TIMEOUT" else words.state_of(job.phase)
+    return {"TIMEOUT": "TO", "NODE_FAIL": "NF"}.get(state_of(job), words.state_of(job.phase))
 
 
 def elapsed_ms(job: JobView, now_ms: int) -> int:
@@ -272,6 +274,7 @@ FIELDS: Mapping[str, FieldValue] = {
     "TRESUsageInMax": lambda job, now: _measured(job, "gpumem"),
     "Cost": lambda job, now: job.cost_at(now),
     "NNodes": lambda job, now: str(nodes_count(job)),
+    "OverSubscribe": lambda job, now: "NO" if job.exclusive else "OK",
     "NTasks": lambda job, now: str(job.pods_now),
     "NodeList": nodes_of,
     "Reason": lambda job, now: reason_of(job),

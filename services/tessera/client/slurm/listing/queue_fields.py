@@ -52,6 +52,7 @@ E dependency DEPENDENCY Dependency
 F arrayjobid ARRAY_JOB_ID ArrayJobID
 g groupname GROUP Group
 G groupid GROUP GID
+h oversubscribe OVER_SUBSCRIBE OverSubscribe
 i jobarrayid JOBID JobID
 j name NAME JobName
 K arraytaskid ARRAY_TASK_ID ArrayTaskID
@@ -86,7 +87,6 @@ b tres-per-node TRES_PER_NODE TresPerNode
 FIXED_LINES = """\
 d mintmpdisk MIN_TMP_DISK 0
 f feature FEATURES (null)
-h oversubscribe OVER_SUBSCRIBE OK
 H sockets SOCKETS_PER_NODE *
 I cores CORES_PER_SOCKET *
 J threads THREADS_PER_CORE *

@@ -9,6 +9,7 @@ from functools import cache
 
 from tessera.client.outcomes import Exit, Failure
 from tessera_schemas.work.arrays import task_count, task_index
+from tessera_schemas.work.run_ends import RUN_ENDS, Whose
 
 STATES: Mapping[str, str] = {
     "queued": "PD",
@@ -36,6 +37,12 @@ LONG_STATES: Mapping[str, str] = {
     "cancelled": "CANCELLED",
 }
 
+STATES_OF_FAILURE: Mapping[str, str] = {
+    "TimeLimit": "TIMEOUT",
+    **{code: "NODE_FAIL" for code, end in RUN_ENDS.items() if end.whose is Whose.NODE},
+}
+"""Slurm's word for a job that failed for these reasons, those of nodes by a rule of the job alone."""
+
 WHY: Mapping[str, str] = {
     "WaitingForTurn": "Priority",
     "BehindQueueHead": "Priority",
@@ -43,11 +50,13 @@ WHY: Mapping[str, str] = {
     "WaitingForQuota": "QOSGrpGRES",
     "NoFit": "Resources",
     "Reserved": "Resources",
+    "WaitingForData": "Resources",
     "NoNodes": "ReqNodeNotAvail",
     "WaitingForPreemptedWorkloads": "Resources",
     "Backoff": "BeginTime",
     "BeginTime": "BeginTime",
     "DependencyNotMet": "Dependency",
+    "TargetNotRunning": "Dependency",
     "DependencyNeverSatisfied": "DependencyNeverSatisfied",
     "ArrayTasks": "None",
     "ArrayLimit": "JobArrayTaskLimit",
@@ -70,6 +79,10 @@ WHY_FAILED: Mapping[str, str] = {
     "ImageNotFound": "JobLaunchFailure",
     "StartsStall": "JobLaunchFailure",
     "NodeLost": "NodeDown",
+    "NodeShrunk": "NodeDown",
+    "NodeRestarted": "NodeDown",
+    "NodeShutDown": "NodeDown",
+    "NodePressure": "NodeDown",
     "Idle": "InactiveLimit",
 }
 """Slurm's word for a reason to fail; where it has none, `SystemFailure`."""

@@ -21,6 +21,17 @@ from tessera_schemas.work.pod_template import literally
 _TASKS = frozenset({"nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu"})
 _STARTS = re.compile(r"\b(?:srun|scontrol|scancel|squeue|mpirun|mpiexec|orterun|ssh|pdsh)\b")
 HOSTNAME = "kubernetes.io/hostname"
+BROKEN_BY_OTHERS = [
+    "NodeLost",
+    "NodeShrunk",
+    "NodeRestarted",
+    "NodeShutDown",
+    "NodePressure",
+    "PodEvicted",
+    "PodDeleted",
+]
+TRIED_ONCE: Json = {"max_attempts": 1, "rules": [{"causes": BROKEN_BY_OTHERS, "action": "fail"}]}
+"""The retry of `--no-requeue`: whatever broke a run, its program is not started a second time."""
 
 
 def needs_steps(script: Script) -> bool:
@@ -65,6 +76,11 @@ def job_of(
         else _on_nodes(options, name, rooms, warning, against)
     )
     role: Json = {"name": "worker", "replicas": shape.pods, **_resources(options, shape, against)}
+    if asked.get("exclusive") == "yes":
+        role["exclusive"] = True
+        if shape.sharers > 1:
+            why = f"{shape.sharers} tasks of a node are pods here, and each would have a node to itself"
+            against.add("exclusive", f"{script.where}: --exclusive: {why}; leave out --spread-tasks")
     role |= {"affinity": terms} if (terms := tried("", lambda: _affinity(options), list[Json]())) else {}
     slurms = dict(shape.variables) | pods.describe_array(str(array.get("tasks", "")), asked.get("array", ""))
     own = tried("export", lambda: _exported(options, environment), dict[str, str]())
@@ -267,7 +283,7 @@ def _read_job_options(options: ScriptOptions, now: datetime, against: Against) -
         field, read = readers[name]
         value = against.tried(name, partial(read, options.value(name)), None)
         job |= {} if value is None else {field: value}
-    return job | ({"retry": {"max_attempts": 1}} if "no-requeue" in options else {})
+    return job | ({"retry": TRIED_ONCE} if "no-requeue" in options else {})
 
 
 def _affinity(options: ScriptOptions) -> list[Json]:

@@ -53,7 +53,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("cpus-per-task", "CPU of a task", short="c"),
     Option("dependency", "`after`, all of them; jobs by id, task or name: `afterok:ID:ID,afterany:ID_7`", short="d"),
     Option("error", "with `--wait` as `--output`; a pod has one log for both", short="e"),
-    Option("exclusive", "nothing more, where a pod asks for all GPUs of a node; refused where it does not", flag=True),
+    Option("exclusive", "`exclusive`: nothing else of Tessera is on its nodes; with all of their GPUs", flag=True),
     Option("exclude", "nodes on which it does not run: `gpu-[1-3],gpu-7`", short="x"),
     Option(
         "export",
@@ -76,7 +76,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("mem-per-gpu", "memory for each GPU of a pod"),
     Option(
         "no-requeue",
-        "tries the program once; a run that others broke is queued again; of it and `--requeue` the last one counts",
+        "tries the program once, also where a [node fails or its pods are taken away](run-ends.md#rules-of-a-job); "
+        "what did not start, is preempted or drained is queued again; of it and `--requeue` the last one counts",
         flag=True,
     ),
     Option("nodelist", "nodes on which alone it runs", short="w"),

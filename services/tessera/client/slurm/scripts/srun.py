@@ -114,7 +114,8 @@ def refused_by_runner(option: str, value: str) -> str | None:
     known = KNOWN.get(option, UNKNOWN)
     name = (known.name or option.removeprefix("--")).replace("_", "-")
     if name == "mpi":
-        return "start it by mpirun, which starts its ranks by steps" if re.fullmatch(r"(?!none)\w+", value) else None
+        served = value in ("none", "pmi2") or not re.fullmatch(r"\w+", value)
+        return None if served else "start it by mpirun, which starts its ranks by steps"
     if name in REFUSED_BY_RUNNER:
         return REFUSED_BY_RUNNER[name]
     # A short option that is not known may be any of the runner's own, and a variable may be anything.

@@ -8,7 +8,7 @@ import numpy as np
 from tessera.domain.work.gang import Gang
 from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup, placement_groups
 from tessera.engine.placement.rows.room_counts import RoomTable
-from tessera.engine.placement.rows.shortage import TRIES_MAX, able_domains
+from tessera.engine.placement.rows.shortage import LOOKS_COMPARED, TRIES_MAX, able_domains
 from tessera.engine.placement.rows.table import WHOLE, Ints, state_of
 
 STATES_PER_ROW = 4
@@ -56,10 +56,13 @@ class SearchLooks:
 
     def _looks_for(self, group: PlacementGroup) -> int:
         sets, table = group.bundle_sets, self._table
+        if group.inside:  # each copy looks at all nodes once, and its pods are tried once, if none is tried in vain
+            return sum(map(self._looks_for, group.inside)) + len(table.names)
         pods = sum(min(bundles.count, table.total(bundles.kind)) * len(bundles.needs) for bundles in sets)
         looks = 0 if group.bound else pods
         for level in group.levels:
             able, members = able_domains(sets, level, table), table.places.domains(level)
+            looks += LOOKS_COMPARED if group.unasked and len(able) > 1 else 0
             looks += min(len(able), TRIES_MAX) * (pods + max((len(members[value]) for value in able), default=0))
         return looks
 

@@ -1,5 +1,6 @@
 """Whether a gang lacks room: by the counts of the table, without a search."""
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -12,6 +13,11 @@ from tessera.engine.placement.rows.room_counts import RoomTable
 
 TRIES_MAX = 64
 """How many domains of a level are tried: a lone role is held by the first that has the room, others may not be."""
+COMPARED_MAX, LOOKS_COMPARED = 8, 1_024
+"""
+How many domains are compared by cost where nobody asked for one, and the looks at a node or a pod that it may take:
+large gangs go to the tightest.
+"""
 
 
 def is_short(gang: Gang, table: RoomTable) -> bool:
@@ -24,6 +30,11 @@ def is_short(gang: Gang, table: RoomTable) -> bool:
 
 
 def _has_no_place(group: PlacementGroup, table: RoomTable) -> bool:
+    # A copy that fits nowhere alone fits nowhere within another group.
+    return _has_none(group, table) or any(_has_none(each, table) for each in group.kinds_of_groups)
+
+
+def _has_none(group: PlacementGroup, table: RoomTable) -> bool:
     if not group.bound and not any(bundles.role.spread for bundles in group.bundle_sets):
         return any(table.total(bundles.kind) < bundles.count for bundles in group.bundle_sets)
     sets = group.bundle_sets
@@ -42,7 +53,8 @@ def lone_kind(gang: Gang) -> BundleKind | None:
     role, group = gang[0], placement_groups(gang)[0]
     models = role.one_model and (role.replicas > 1 or role.model_order)
     bundles = group.bundle_sets[0]
-    return None if len(gang) > 1 or group.bound or role.spread or models or bundles.undivided else bundles.kind
+    apart = role.spread or role.groups or bundles.undivided
+    return None if len(gang) > 1 or group.bound or models or apart else bundles.kind
 
 
 def able_domains(bundle_sets: Iterable[BundleSet], level: str, table: RoomTable) -> list[str]:
@@ -58,7 +70,7 @@ def _is_not_even(bundles: BundleSet, table: RoomTable) -> bool:
     if not label:
         return table.total(bundles.kind) < bundles.count
     there = dict.fromkeys(table.places.holding(bundles.kind, label), 0) | table.by_domain(bundles.kind, label)
-    return even_shares(bundles.count, there) is None
+    return even_shares(bundles.count, there, bundles.role.max_skew) is None
 
 
 def lacks_gpus(gang: Gang, table: RoomTable) -> bool:
@@ -71,12 +83,26 @@ def lacks_gpus(gang: Gang, table: RoomTable) -> bool:
     return gang.amount.gpu_milli > int(np.maximum(table.gpu_free[table.suits(using[0])], 0).sum())
 
 
-def even_shares(count: int, by_value: BundleCounts) -> BundleCounts | None:
-    """Number for each value so that the numbers differ by at most one; None when that cannot be."""
+def even_shares(count: int, by_value: BundleCounts, max_skew: int) -> BundleCounts | None:
+    """
+    Number for each value, as even as their room permits; None where the numbers differ by more than `max_skew`.
+
+    The value with the least room may keep its number low. Others rise above it level by level, each as far as it has
+    room; on the last level, which not all of them reach, the tightest go first.
+    """
     if not by_value:
         return None
-    each, more = divmod(count, len(by_value))
-    roomy = sorted((value for value, room in by_value.items() if room > each), key=lambda v: (by_value[v], v))
-    if min(by_value.values()) < each or len(roomy) < more:
+    # No number is below this one, and none can be above it by more than the skew.
+    least = min(count // len(by_value), *by_value.values())
+    above = bisect_left(range(max_skew + 1), count, key=lambda most: _most_up_to(least + most, by_value))
+    if above > max_skew:
         return None
-    return dict.fromkeys(by_value, each) | dict.fromkeys(roomy[:more], each + 1)
+    level = least + max(above, 1)
+    shares = {value: min(room, level - 1) for value, room in by_value.items()}
+    roomy = sorted((value for value, room in by_value.items() if room >= level), key=lambda v: (by_value[v], v))
+    return shares | dict.fromkeys(roomy[: count - sum(shares.values())], level)
+
+
+def _most_up_to(level: int, by_value: BundleCounts) -> int:
+    """Most bundles of which no value takes more than so many."""
+    return sum(min(room, level) for room in by_value.values())

@@ -15,17 +15,17 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, is_seat, seats_of
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.claims.extended import devices_free, sets_of, shortage_on
 from tessera.engine.claims.least_lost import LEAST_LOST
 from tessera.engine.claims.numa_zones import count_in_zones
 from tessera.engine.claims.shortages import Shortage
-from tessera.engine.placement.feasible_nodes import FeasibleNodes
+from tessera.engine.placement.feasible_nodes import NAMES_MAX, FeasibleNodes
 from tessera.engine.placement.fits import SPARED_BITS, BundleKind, count_spared, short_of
 from tessera.engine.placement.mig import free_positions
-from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
+from tessera.engine.scoring.protocol import BEST_FIT, WORD, DataNear, PreferredFirst, ScoringPolicy
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -38,7 +38,6 @@ COSTS_MAX = 1 << 23
 
 FEW = 64  # rows that a ranking looks at one by one, without asking what a lighter kind thinks of them
 NEAR = 8  # rankings of little less CPU that a new one looks at for one to begin with
-WORD = 62  # bits
 NONE = (1 << 63) - 1
 """Cost of a row that has no room, or is left out."""
 
@@ -55,9 +54,10 @@ MISSES = (
     FitFailure.ZONES,
     FitFailure.CLAIMED,
     FitFailure.KEPT,
+    FitFailure.APART,
 )
-"""What a node may lack, in the order of the tests; a place in it, from 1 on, says what a row lacks."""
-ZONES, CLAIMED, KEPT = 6, 7, 8
+"""What a node may lack; a place in it, from 1 on, says what a row lacks."""
+ZONES, CLAIMED, KEPT, APART = 6, 7, 8, 9
 
 Entry = tuple[int, str]
 """A cost (the score, negated, above the bits of what is spared) and a name: the smallest is the best."""
@@ -75,6 +75,7 @@ _whatever_is_free = attrgetter(
     "in_zones",
     "drawn_elsewhere",
     "pieces",
+    "kept_data",
 )
 
 
@@ -92,16 +93,26 @@ def policy_for(kind: BundleKind, scoring: ScoringPolicy) -> ScoringPolicy:
     of others' pieces counts.
     """
     if kind.whole.claims:
-        return LEAST_LOST
-    # A policy that prices a share looks at the one GPU that it would take, which of several is another question.
-    return BEST_FIT if kind.whole.mig_profile or kind.whole.gpu_parts > 1 else scoring
+        found: ScoringPolicy = LEAST_LOST
+    else:
+        # A policy that prices a share looks at the one GPU that it would take; which of several is another question.
+        found = BEST_FIT if kind.whole.mig_profile or kind.whole.gpu_parts > 1 else scoring
+    # Data is a cost among costs, and what is preferred stands above all of them: in this order the one is inside.
+    if kind.whole.data:
+        found = DataNear(found)
+    return PreferredFirst(found, kind.preferred) if kind.preferred else found
 
 
 def entry(kind: BundleKind, node: Node, scoring: ScoringPolicy) -> Entry | None:
     """Rank of a node that suits the kind; None when it has no room."""
     if short_of(kind, node) is not None:
         return None
-    return (-scoring.score(kind.whole, node) << SPARED_BITS) + count_spared(kind, node), node.name
+    return cost_on(kind, node, scoring), node.name
+
+
+def cost_on(kind: BundleKind, node: Node, scoring: ScoringPolicy) -> int:
+    """Cost of a bundle on a node: the lower the score the more, and of equal scores what is spared there."""
+    return (-scoring.score(kind.whole, node) << SPARED_BITS) + count_spared(kind, node)
 
 
 class NodeTable:
@@ -138,6 +149,11 @@ class NodeTable:
         self._stale = set[str]()
         self.changed = self._stale.add
         self._devices: dict[str, Ints] = {}
+        self._seats: dict[str, dict[int, int]] = {}
+        """Seats of anti-affinity groups that are taken, with the rows where they are and what is left there."""
+        for row, node in enumerate(there):
+            if (counted := node.devices_free) and is_seat(counted[0][0]):  # nearly no node has one
+                self._seat(row, node)
         self._searched: dict[Hashable, NDArray[np.int8]] = {}
         self._shortages: dict[Hashable, tuple[list[Shortage | None], set[int]]] = {}
         """What is short for claims, by row, and the rows whose nodes changed since they were asked."""
@@ -167,6 +183,9 @@ class NodeTable:
             self.changes += 1
             for device, column in self._devices.items():
                 column[row] = devices_free(node, device)
+            if node.devices_free != before.devices_free:
+                self._unseat(row, before)
+                self._seat(row, node)
             # What a start elsewhere has of a network is in no other column, and a thousand nodes may hear of one.
             if not node.kept_percent and _amounts_of(node) == _amounts_of(before):
                 continue
@@ -184,6 +203,16 @@ class NodeTable:
         if len(self._log) > max(LOG_MIN, 2 * len(self.names)):
             del self._log[: len(self._log) // 2]
 
+    def _seat(self, row: int, node: Node) -> None:
+        for name, free in seats_of(node.devices_free):
+            self._seats.setdefault(name, {})[row] = free
+
+    def _unseat(self, row: int, node: Node) -> None:
+        for name, _ in seats_of(node.devices_free):
+            del self._seats[name][row]
+            if not self._seats[name]:
+                del self._seats[name]
+
     def rows_since(self, changes: int) -> list[int] | None:
         """The rows that changed after the first `changes`; None when these are too many to be remembered."""
         count = self.changes - changes
@@ -195,6 +224,9 @@ class NodeTable:
         """Rows that suit the kind, whatever room they have."""
         found = self._suits.get(kind.never)
         if found is None:
+            if len(self._suits) * len(self.names) > NAMES_MAX:
+                self._suits.clear()
+                self._suited.clear()
             row_of, found = self.row_of, np.zeros(len(self.names), np.bool_)
             found[[row_of[name] for name in self.places.suited(kind) if name in row_of]] = True
             self._suits[kind.never] = found
@@ -209,6 +241,12 @@ class NodeTable:
 
     def devices_free(self, name: str) -> Ints:
         """Devices of that name that are free, by row."""
+        if is_seat(name):
+            # Nearly every job may have a seat of its own, and each is taken on few rows: a column of each would cost
+            # all nodes times all jobs.
+            taken, free = self._seats.get(name, {}), np.ones(len(self.names), np.int64)
+            free[list(taken)] = list(taken.values())
+            return free
         found = self._devices.get(name)
         if found is None:
             there = (devices_free(node, name) for node in self.at)
@@ -231,7 +269,7 @@ class NodeTable:
         np.putmask(found, self.free[MEMORY] < need.memory_bytes, 4)
         np.putmask(found, self.free[CPU] < need.cpu_milli, 3)
         for name, count in need.devices:
-            np.putmask(found, self.devices_free(name) < count, 2)
+            np.putmask(found, self.devices_free(name) < count, APART if is_seat(name) else 2)
         if need.gpus:
             np.putmask(found, self.free[WHOLE] < need.gpus, 1)
         if need.gpu_milli:
@@ -296,7 +334,7 @@ class NodeTable:
             self._families.clear()
         whole = kind.whole
         family = self._families.setdefault(
-            (kind.never, len(kind.needs), _gpus_of(whole), whole.claims, kind.spares), []
+            (kind.never, len(kind.needs), _gpus_of(whole), whole.claims, kind.spares, whole.data, kind.preferred), []
         )
         spared = self._spared.setdefault(kind.never, {})
         if not family and (bare := _bare(kind)).whole != whole:
@@ -429,5 +467,7 @@ def _bare(kind: BundleKind) -> BundleKind:
     """The kind without CPU, memory and devices: whatever suits and holds one of its family suits and holds it."""
     gpus, gpu_milli, mig_profile, gpu_parts = _gpus_of(kind.whole)
     whole = Need(0, 0, gpus, gpu_milli, mig_profile=mig_profile, gpu_parts=gpu_parts)
-    whole = replace(whole, claims=kind.whole.claims) if kind.whole.claims else whole
-    return BundleKind(kind.needs, whole, kind.labels, kind.never, kind.devices, kind.spares)
+    # Data is no amount: without it the lighter kind would think better of each node that has none of it.
+    if kind.whole.claims or kind.whole.data:
+        whole = replace(whole, claims=kind.whole.claims, data=kind.whole.data)
+    return BundleKind(kind.needs, whole, kind.labels, kind.never, kind.devices, kind.spares, kind.preferred)

@@ -17,8 +17,8 @@ from random import Random
 from tessera.domain.state import State
 from tessera.kernel.ports import ApiError, Clock
 from tessera.testkit.sim.coverage import Coverage
+from tessera.testkit.sim.devices.asked import NICS
 from tessera.testkit.sim.devices.parks import GPUS, MIG, PUBLISHED_GPUS
-from tessera.testkit.sim.workload import NICS
 from tessera_local.cluster.core import SimCluster
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.device_layouts import DEVICES_MAX

@@ -8,7 +8,8 @@ already: further draws would make another life of every seed.
 from dataclasses import replace
 from typing import Any, Literal
 
-from tessera.testkit.sim.workload import Command, nic_claim
+from tessera.testkit.sim.devices.asked import nic_claim
+from tessera.testkit.sim.workload import Command
 from tessera_local.cluster.machines.nodes import NodeRow
 from tessera_schemas.cluster.device_claims import DeviceChoice, DeviceClaim, DeviceRequest
 from tessera_schemas.commands import SubmitJob
@@ -48,7 +49,7 @@ def rows_of(park: ParkName) -> list[NodeRow]:
 
 def suited(park: ParkName, command: Command) -> Command:
     """The command as a client of such a cluster sends it: a submit may ask for what only the park has."""
-    if command.spec is None:
+    if command.spec is None or len(command.spec.roles) > 1:
         return command
     (role,) = command.spec.roles
     if not (more := _asked_of(park, role)):
@@ -62,7 +63,8 @@ def suited(park: ParkName, command: Command) -> Command:
 
 def _asked_of(park: ParkName, role: Role) -> dict[str, Any]:
     """Fields of a pod's resources in which it asks for the park's devices; none: as they were drawn."""
-    drawn, single = role.resources, role.replicas == 1 and 0 < role.resources.gpus <= SINGLE_GPUS_MAX
+    drawn, alone = role.resources, role.replicas == 1 and not role.exclusive
+    single = alone and 0 < drawn.gpus <= SINGLE_GPUS_MAX
     if park == "replicas" and drawn.gpu_milli:
         return {"gpu_milli": HALVES, "isolation": "compute"} if drawn.gpu_milli >= HALVES else {"gpu_milli": QUARTERS}
     if park == "published" and single and drawn.cpu_milli % 2:

@@ -1,0 +1,160 @@
+"""
+Health of machines: one vocabulary of what can be wrong with a node or its devices, and what the scheduler does about
+each cause. Sources of health, reports of agents and operators' words all speak it.
+
+docs/health.md shows the table (`python -m docs.make_tables`).
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from tessera_schemas.base import Count, Name, Positive, Strict, later
+
+REPUTATION = "reputation"
+"""The source that the committer itself is, by the jobs that fail on a node."""
+AILMENTS_MAX = 32
+"""So many ailments of a node are taken in from one source; a source that knows more names the gravest."""
+
+
+class HealthCause(StrEnum):
+    """A fault of a node or of a device of it."""
+
+    GPU_LOST = "gpu_lost"
+    GPU_FAULT = "gpu_fault"
+    GPU_MEMORY = "gpu_memory"
+    GPU_THROTTLED = "gpu_throttled"
+    LINK_ERRORS = "link_errors"
+    NETWORK = "network"
+    DEVICE_TAINTED = "device_tainted"
+    DEVICES_MISSING = "devices_missing"
+    NODE_CONDITION = "node_condition"
+    QUARANTINED = "quarantined"
+    DRAIN_ASKED = "drain_asked"
+    SLOW = "slow"
+    SUSPECTED = "suspected"
+    FAILURES = "failures"
+    REPORTED = "reported"
+
+
+class HealthAction(StrEnum):
+    """Action on a cause, from the mildest to the gravest."""
+
+    IGNORE = "ignore"
+    NOTE = "note"
+    DRAIN = "drain"
+    EVICT = "evict"
+
+    @property
+    def rank(self) -> int:
+        """Gravity, from 0 for the mildest."""
+        return ACTIONS.index(self)
+
+    @property
+    def takes_out(self) -> bool:
+        """Whether nothing new starts on the node."""
+        return self in (HealthAction.DRAIN, HealthAction.EVICT)
+
+
+ACTIONS = tuple(HealthAction)
+MEANINGS: dict[HealthCause, tuple[str, HealthAction]] = {
+    HealthCause.GPU_LOST: ("a GPU does not answer any more (XID 79)", HealthAction.EVICT),
+    HealthCause.GPU_FAULT: ("a GPU or its firmware reports an error that needs a reset", HealthAction.DRAIN),
+    HealthCause.GPU_MEMORY: ("memory of a GPU is broken: uncorrectable errors, no spare rows", HealthAction.DRAIN),
+    HealthCause.GPU_THROTTLED: ("a GPU runs slower than it could, for heat or power", HealthAction.NOTE),
+    HealthCause.LINK_ERRORS: ("links between GPUs count errors", HealthAction.DRAIN),
+    HealthCause.NETWORK: ("a network card or its link fails", HealthAction.DRAIN),
+    HealthCause.DEVICE_TAINTED: ("a driver has put a taint on a device", HealthAction.NOTE),
+    HealthCause.DEVICES_MISSING: ("the node offers fewer devices than are installed", HealthAction.NOTE),
+    HealthCause.NODE_CONDITION: ("a condition of the node says that it is not well", HealthAction.DRAIN),
+    HealthCause.QUARANTINED: ("another controller keeps the node from use", HealthAction.DRAIN),
+    HealthCause.DRAIN_ASKED: ("another controller asks for the node to be emptied", HealthAction.EVICT),
+    HealthCause.SLOW: ("pods on the node fall behind the others of their runs", HealthAction.NOTE),
+    HealthCause.SUSPECTED: ("jobs failed there, and too few to be sure of it", HealthAction.NOTE),
+    HealthCause.FAILURES: ("jobs fail there more often than elsewhere", HealthAction.DRAIN),
+    HealthCause.REPORTED: ("an agent says so, in words of its own", HealthAction.DRAIN),
+}
+"""Each cause: what it means, and what is done about it unless the configuration says otherwise."""
+
+DeviceName = Annotated[str, StringConstraints(max_length=128)]
+EvidenceText = Annotated[str, StringConstraints(max_length=256)]
+
+
+class Ailment(Strict):
+    """One thing that is wrong with a node now."""
+
+    cause: Annotated[HealthCause, Field(description="What is wrong")]
+    device: Annotated[DeviceName, Field(description="Device that is meant, as its UUID; empty: the node")] = ""
+    evidence: Annotated[EvidenceText, Field(description="What was seen, for people and for the record")] = ""
+
+
+class ReputationPolicy(Strict):
+    """Rules by which nodes are judged for the jobs that fail on them."""
+
+    half_life_seconds: Annotated[
+        Positive,
+        Field(le=31_536_000, description="Seconds after which half of what speaks against a node counts no more"),
+    ] = 604_800
+    trial_seconds: Annotated[
+        Count,
+        Field(
+            le=86_400,
+            description="Longest time limit of the preemptible jobs of one pod that a suspected node still takes, when "
+            "they find no room elsewhere; 0: it takes nothing",
+        ),
+    ] = 3600
+
+
+class HealthPolicy(Strict):
+    """Care for sick machines, and for how many at once."""
+
+    actions: Annotated[
+        dict[HealthCause, HealthAction],
+        Field(
+            max_length=len(HealthCause),
+            description="Action by cause, where it is not the usual one. ignore: nothing is recorded. note: it is "
+            "shown. drain: nothing new starts on the node. evict: what runs there also restarts elsewhere, after its "
+            "checkpoint notice",
+        ),
+    ] = Field(default_factory=dict)
+    out_percent: Annotated[
+        Positive,
+        Field(
+            le=100,
+            description="Percentage of a pool's nodes that are kept out for their health at once, and one at least; "
+            "what else is sick is shown and goes on",
+        ),
+    ] = 10
+
+    reputation: Annotated[
+        ReputationPolicy | None,
+        Field(description="Judgement of nodes by the jobs that fail on them; null: nothing is counted"),
+    ] = later(None)
+
+    def action_for(self, cause: HealthCause) -> HealthAction:
+        """Action on a cause."""
+        return self.actions.get(cause, MEANINGS[cause][1])
+
+
+def _another(source: str) -> str:
+    if source == REPUTATION:
+        raise ValueError(f"{REPUTATION} is the scheduler itself, by jobs that fail; take another name")
+    return source
+
+
+Source = Annotated[
+    Name, AfterValidator(_another), Field(description="Who says so; each source speaks for itself alone")
+]
+Ailments = Annotated[
+    tuple[Ailment, ...],
+    Field(max_length=AILMENTS_MAX, description="All that the source sees of the node now; empty: it is well"),
+]
+
+
+class KnownAilment(Strict):
+    """An ailment, the source that sees it, and since when, by the ledger's time."""
+
+    source: Name
+    ailment: Ailment
+    since_ts: int

@@ -1,0 +1,1 @@
+"""Sessions: work that lasts as long as a person uses it."""

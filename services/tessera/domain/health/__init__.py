@@ -1,0 +1,1 @@
+"""Health of machines, as far as it is known."""

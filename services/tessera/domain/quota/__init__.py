@@ -1,0 +1,1 @@
+"""Settings of queues, and quotas that are parts of a pool."""

@@ -1,0 +1,1 @@
+"""Lost nodes that a webhook turns off."""

@@ -1,0 +1,1 @@
+"""Sick machines, as exporters, nodes and other controllers show them."""

@@ -1,0 +1,151 @@
+"""The committer and lost nodes: which is turned off, how often, and how that ends."""
+
+from typing import Any
+
+import pytest
+
+from tessera.client.ledger.replay import verify
+from tessera.domain.work.stops import against_fence, waiting_on
+from tessera.testkit.checker.report import Report
+from tessera.testkit.rules_checker import check_rules
+from tessera_schemas.cluster.fencing import FENCED_WITHIN_MS, FenceAnswered, FenceDue, Fencing
+from tessera_schemas.facts import RunLost
+from tessera_schemas.ledger import FenceAsked, FenceEnded
+from tessera_schemas.reasons import Code, Reason
+from tests.builders import config_proposed, node_seen
+from tests.rounds import Rounds
+
+WEBHOOK = Fencing(url="https://power.example/fence")
+NODES = tuple(f"node-{i}" for i in range(10))
+
+
+class Park(Rounds):
+    """Ten nodes, each full with a job of its own."""
+
+    def __init__(self, fencing: Fencing | None = WEBHOOK, **policy: Any) -> None:
+        super().__init__(nodes=dict.fromkeys(NODES, 8), mass_stop_percent=100, **policy)
+        self.configure_fencing(fencing)
+        for node in NODES:
+            self.submit(node, gpus=8)
+        self.settle()
+
+    def configure_fencing(self, fencing: Fencing | None) -> None:
+        body = self.state.config.body.model_copy(update={"fencing": fencing})
+        self.commit(config_proposed(body, self.state.config.version))
+
+    def lose(self, *names: str) -> None:
+        """The nodes are silent, and their runs are told to stop."""
+        self.commit(*(node_seen(name, ready=False) for name in names))
+        for name in names:
+            for run in self.state.runs_on(name):
+                reason = Reason(code=Code.NODE_LOST, field=f"nodes.{name}")
+                self.commit(RunLost(kind="run_lost", run_id=run.run_id, reason=reason, nodes=(name,)))
+
+    def fence(self, *names: str) -> list[str]:
+        """Nodes for which the webhook is asked once reclamation says that they are due."""
+        message = self.commit(*(FenceDue(kind="fence_due", node=name, seconds=90) for name in names))
+        return [record.node for record in message.records if isinstance(record, FenceAsked)]
+
+    def answer(self, node: str, outcome: str = "off", request: str = "") -> list[str]:
+        asked = request or self.state.fences.get(node).request
+        fact = FenceAnswered.model_validate(
+            {"kind": "fence_answered", "node": node, "request": asked, "outcome": outcome, "detail": "power: Off"}
+        )
+        return self.ends(fact)
+
+    def ends(self, *facts: Any) -> list[str]:
+        return [record.outcome for record in self.commit(*facts).records if isinstance(record, FenceEnded)]
+
+    def check(self) -> None:
+        report = Report()
+        check_rules(report, self.stored)
+        assert not report.violations
+        assert verify(self.stored).findings == []
+
+
+def lost_park(**more: Any) -> Park:
+    park = Park(**more)
+    park.lose("node-3")
+    return park
+
+
+def test_a_lost_node_on_which_a_stopped_run_waits_is_fenced_once() -> None:
+    park = lost_park()
+    assert park.fence("node-3") == ["node-3"]
+    assert park.fence("node-3") == []
+    fence = park.state.fences.get("node-3")
+    assert (fence.outcome, fence.pool, fence.by) == ("", "default", "")
+    assert "silent for 90 s" in fence.why
+    park.check()
+
+
+def test_a_confirmed_fence_stands_until_the_node_is_back_and_then_the_next_loss_has_a_key_of_its_own() -> None:
+    park = lost_park()
+    park.fence("node-3")
+    first = park.state.fences.get("node-3").request
+    assert park.answer("node-3") == ["off"]
+    assert park.answer("node-3") == [], "a second answer to the same request"
+    assert park.fence("node-3") == []
+    park.commit(node_seen("node-3"))
+    park.lose("node-3")
+    assert park.answer("node-3", request=first) == []
+    assert waiting_on(park.state, "node-3")
+    assert park.fence("node-3") == ["node-3"]
+    assert park.state.fences.get("node-3").request != first
+    assert park.answer("node-3", request=first) == [], "an answer to the request before"
+    park.check()
+
+
+def test_a_fence_that_failed_is_not_asked_again_by_itself() -> None:
+    park = lost_park()
+    park.fence("node-3")
+    assert park.answer("node-3", "failed") == ["failed"]
+    assert park.fence("node-3") == []
+    assert "failed" in against_fence(park.state, "node-3")
+    park.check()
+
+
+@pytest.mark.parametrize(
+    ("seen", "outcome"),
+    [
+        (node_seen("node-3"), "back"),
+        (node_seen("node-3", ready=False, cordoned=True), "back"),
+        (node_seen("node-3", ready=False, gone=True), "gone"),
+    ],
+)
+def test_an_open_fence_ends_when_the_node_answers_or_is_gone(seen: Any, outcome: str) -> None:
+    park = lost_park()
+    park.fence("node-3")
+    assert park.ends(seen) == [outcome]
+    assert park.answer("node-3") == []
+    park.check()
+
+
+def test_what_answers_or_is_in_nobodys_way_is_not_fenced() -> None:
+    park = Park()
+    assert park.fence("node-3", "nowhere") == []
+    park.commit(node_seen("node-3", ready=False))
+    assert park.fence("node-3") == [], "its run is not told to stop"
+    park.check()
+
+
+def test_without_a_webhook_nothing_is_fenced() -> None:
+    park = lost_park(fencing=None)
+    assert park.fence("node-3") == []
+    assert len(park.state.fences) == 0
+
+
+@pytest.mark.parametrize(("percent", "most"), [(1, 1), (10, 1), (30, 3), (100, 10)])
+def test_no_more_of_a_pool_is_fenced_within_an_hour_than_is_configured(percent: int, most: int) -> None:
+    park = Park(Fencing(url="https://power.example/fence", at_most_percent=percent))
+    park.lose(*NODES)
+    assert park.fence(*NODES) == list(NODES[:most])
+    for name in NODES[:most]:
+        park.answer(name)
+    assert park.fence(*NODES) == []
+    if most < len(NODES):
+        assert "within the hour" in against_fence(park.state, "node-9")
+        park.commit(*(node_seen(name) for name in NODES[:most]), ms=FENCED_WITHIN_MS)
+        assert park.fence(*NODES) == list(NODES[most : 2 * most])
+        assert len(park.state.fences) == most, "those of the hour before are forgotten"
+    park.check()
