@@ -147,7 +147,7 @@ class AdoptedRuns:
             # It may want fewer a moment after all have a node, before the ledger knows that; until then a pod that is
             # not seen has gone only if it was seen to go.
             gone = {rank for rank, uid in enumerate(run.uids) if run.started or uid in self._users.gone}
-            away = [rank for rank, pod in there.items() if (_is_away(pod) if pod else rank in gone)]
+            away = [rank for rank, pod in there.items() if (_is_taken_away(pod, rank) if pod else rank in gone)]
             lost += away if away and await self._wants_fewer(job) else []
         if run.started and not run.stopping:
             lost += await self._given_up(job, run, {rank: pod for rank, pod in there.items() if _has_failed(pod)})
@@ -486,9 +486,11 @@ def _has_failed(pod: Pod | None) -> bool:
     return pod is not None and pod.phase == "Failed"
 
 
-def _is_away(pod: Pod) -> bool:
-    """Whether a pod that had not ended is on its way out."""
-    return pod.deleting and not pod.over
+def _is_taken_away(pod: Pod, rank: int) -> bool:
+    """Whether a pod that had not ended by itself is on its way out; its program may have ended since, by SIGTERM."""
+    if not pod.deleting or not pod.over:
+        return pod.deleting
+    return is_broken(pod) and broken_of(pod, rank, True, no_boots).code is Code.POD_DELETED
 
 
 def _may_be_bound(pod: Json, job: Job, run: Run) -> bool:

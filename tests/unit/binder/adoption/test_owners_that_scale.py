@@ -188,6 +188,35 @@ async def test_a_smaller_number_is_no_loss_and_gives_the_gpus_of_those_that_left
     assert {run_of(pod).rpartition("-")[2] for pod in world.owned()} == {"1"}
 
 
+def end_at_once(world: AdoptionWorld) -> None:
+    """Programs that end by SIGTERM before anybody has read that their pods are to go."""
+    ended = {"state": {"terminated": {"exitCode": 143, "reason": "Error"}}}
+    for pod in world.owned():
+        if "deletionTimestamp" in pod["metadata"]:
+            said = {"phase": "Failed", "containerStatuses": [status | ended for status in statuses(pod)]}
+            world.core.patch("pods", NS, pod["metadata"]["name"], {"status": said}, subresource="status")
+
+
+def statuses(pod: Json) -> list[Json]:
+    return list(pod["status"].get("containerStatuses", ()))
+
+
+@pytest.mark.parametrize("owner", ["Job", "PyTorchJob", "RayCluster"], indirect=True)
+async def test_pods_that_end_as_soon_as_their_owner_wants_fewer_are_no_failure(
+    world: AdoptionWorld, owner: Any
+) -> None:
+    owner.make(3)
+    await world.run(20)
+    before, free = uids(world), free_gpus(world)
+    owner.scale(2)
+    end_at_once(world)
+    await world.run(60)
+    assert uids(world) < before, "those that stay are those that were there"
+    assert len(running(world)) == len(before) - 1
+    assert free_gpus(world) == free + 1
+    assert {run_of(pod).rpartition("-")[2] for pod in world.owned()} == {"1"}
+
+
 @pytest.mark.parametrize("owner", ["Job", "PyTorchJob", "RayCluster", "JobSet"], indirect=True)
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
 async def test_a_smaller_number_at_the_very_start_is_no_loss_either(
