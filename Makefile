@@ -138,7 +138,7 @@ screenshots: $(READY) #: pictures of the page in a browser, into screenshots/ (n
 unit: $(READY) #: fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property
 
-test: $(READY) ## all tests but the heavier suites: real nats-server and Redis, forty simulated seeds
+test: $(READY) ## all tests but the heavier suites: real nats-server and Redis, some simulated seeds
 	$(BIN)/pytest -q -n $(WORKERS) --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers --ignore=tests/operations --ignore=tests/e2e --ignore=tests/clients --ignore=tests/beside_slurm tests
 
 test-changed: $(READY) ## the tests that a change can break, by imports and names; since origin/main, or BASE=COMMIT

@@ -56,6 +56,8 @@ if PROFILE == "same":
 
 
 SEEDS = "tests/simulation/test_seeds.py"
+EVERY_TEST = "TESSERA_EVERY_TEST"
+"""The variable that has tests marked `nightly` run, too."""
 
 # Files that take a minute or more, the longest first: begun last, each would be waited for by idle workers.
 LONGEST = (
@@ -88,6 +90,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files come first, all others in the order of their names (with `--no-loadscope-reorder`)."""
+    leave_to_the_night(items)
     rank = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
 
@@ -101,6 +104,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
         promise = name.rpartition("::")[2].removeprefix("test_").replace("_", " ")
         terminalreporter.write_line(f"broken promise: {promise or path} ({path})", red=True)
     yield
+
+
+def leave_to_the_night(items: list[pytest.Item]) -> None:
+    """Skip what is marked `nightly`: tests that take long beside what a change may break by them."""
+    for item in items:
+        found = item.get_closest_marker("nightly")
+        if found is not None and os.environ.get(EVERY_TEST) != "1":
+            item.add_marker(pytest.mark.skip(reason=f"each night, or with {EVERY_TEST}=1: {found.args[0]}"))
 
 
 def pytest_collection_finish() -> None:

@@ -77,6 +77,12 @@ def parts(minutes: float, seed: int) -> list[Part]:
             {"HYPOTHESIS_PROFILE": "explore"},
         ),
         Part(
+            "long",
+            "do the tests hold that take too long for each change",
+            (*pytest, "-rs", "-n", "2", "-m", "nightly", "tests"),
+            {"TESSERA_EVERY_TEST": "1"},
+        ),
+        Part(
             "chaos",
             "do real processes survive, in the layout that the seed draws",
             ("-m", "tests.chaos", *time, "--seed", str(seed)),
