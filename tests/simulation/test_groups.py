@@ -42,7 +42,11 @@ LOOK_MS = 1000
 LOOK_SECONDS = 0.25
 FOUND = (("compact", 4),)
 """Each failed once; its cause is mended."""
-SEEDS = (*FOUND, ("compact", 2), ("compact", 8), ("single", 3), ("single", 9), ("single", 12))
+AT_NIGHT = tuple(
+    pytest.param(*seed, marks=pytest.mark.nightly("half a minute of a seed"))
+    for seed in (("compact", 8), ("single", 9), ("single", 12))
+)
+SEEDS = (*FOUND, ("compact", 2), ("single", 3), *AT_NIGHT)
 
 
 def folded(broker: MemoryBroker, shard: Shard, upto: int) -> State:
@@ -85,7 +89,7 @@ class SeededWorld(seeded.World):
             self.services.violations += await strays(self.services, lambda n: self.state())
 
 
-@pytest.mark.timeout(SEED_SECONDS + 60)
+@pytest.mark.timeout(4 * SEED_SECONDS)
 @pytest.mark.parametrize(("layout", "seed"), SEEDS)
 def test_a_seed_ends_without_a_violation_where_services_share_a_process(
     layout: str, seed: int, monkeypatch: pytest.MonkeyPatch

@@ -35,7 +35,7 @@ def main() -> int:
         "--seconds",
         type=float,
         default=SEED_SECONDS,
-        help=f"how long one seed may take on the wall clock (default {SEED_SECONDS:g})",
+        help=f"how long one seed may take of a processor (default {SEED_SECONDS:g})",
     )
     asked = parser.parse_args()
     first = asked.first

@@ -1,8 +1,8 @@
 """
-A guard around one seed: its name on whatever it raises, and a time limit on the wall clock.
+A guard around one seed: its name on whatever it raises, and a limit of the time that it may have of a processor.
 
 Virtual time ends every wait, but not a loop in which none passes. The alarm is raised in the middle of such a loop, as
-an interrupt, since asyncio lets nothing else out of a task.
+an interrupt, since asyncio lets nothing else out of a task. What else the machine does is none of a seed's time.
 """
 
 import signal
@@ -16,7 +16,7 @@ AGAIN_SECONDS = 5.0
 
 
 class SeedTooLong(KeyboardInterrupt):
-    """The seed was still running when its time on the wall clock was over."""
+    """The seed was still running when its time of a processor was over."""
 
 
 class SeedFailed(Exception):
@@ -30,19 +30,19 @@ def guarded(seed: int, seconds: float = SEED_SECONDS) -> Iterator[None]:
 
     Contract: in the main thread of its process, where alarms are heard.
     """
-    before = signal.signal(signal.SIGALRM, _alarm)
-    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
+    before = signal.signal(signal.SIGPROF, _alarm)
+    signal.setitimer(signal.ITIMER_PROF, seconds, AGAIN_SECONDS)
     try:
         yield
     except SeedTooLong as error:
         raise SeedFailed(
-            f"seed {seed}: not at its end after {seconds:g} s; it was at {error}; {again(seed)}"
+            f"seed {seed}: not at its end after {seconds:g} s of a processor; it was at {error}; {again(seed)}"
         ) from error
     except Exception as error:
         raise SeedFailed(f"seed {seed}: {type(error).__name__}: {error}; {again(seed)}") from error
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def again(seed: int) -> str:
