@@ -1,6 +1,6 @@
 """
-Node pools of the configuration: who hands out their GPUs, how NVIDIA's mig-manager may cut these anew, and what their
-caches keep.
+Node pools of the configuration: who hands out their GPUs, how NVIDIA's mig-manager may cut these anew, how many are
+spares, and what their caches keep.
 """
 
 from collections import Counter
@@ -18,6 +18,7 @@ from tessera_schemas.work.tenant_shares import YEAR_SECONDS
 ConfigName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
 """A value of the label `nvidia.com/mig.config`."""
 DAY_SECONDS = 86_400
+SPARE_NODES_MAX = 1_000
 
 
 class MigConfig(Strict):
@@ -92,6 +93,13 @@ class Pool(Strict):
         MigChanges | None,
         Field(description="Changes of MIG geometry through NVIDIA's mig-manager on idle nodes; null: none"),
     ] = later(None)
+    spare_nodes: Annotated[
+        Count,
+        Field(
+            le=SPARE_NODES_MAX,
+            description="Number of empty nodes kept as spares, for jobs whose run ended for a lost or sick node",
+        ),
+    ] = later(0)
 
     @model_validator(mode="after")
     def _offers_instances(self) -> Self:

@@ -93,6 +93,8 @@ LATE_PODS_FROM = 6
 """The format from which on a run holds room for pods of its gang that come once the others run."""
 FENCING_FROM = 6
 """The format from which on a webhook may be asked to turn nodes off that do not answer."""
+SPARES_FROM = 6
+"""The format from which on pools keep spare nodes, and jobs know that a node broke under their last run."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

@@ -169,6 +169,11 @@ RUN_ENDS: dict[Code, RunEnd] = {
 DRAINS = frozenset({Code.NODE_DRAINED, Code.NODE_SICK})
 """Causes that are over once the nodes are open again: a run that has not stopped by then may go on."""
 
+DISPLACING = frozenset(
+    {Code.NODE_LOST, Code.NODE_SHRUNK, Code.NODE_SICK, Code.NODE_RESTARTED, Code.NODE_SHUT_DOWN},
+)
+"""Causes by which a node, or devices of it, broke under a run: its job may start again on spare nodes."""
+
 UNFORESEEN = RunEnd(_S, Word.UNSTARTED, PauseRule.SHORT)
 """What a refusal with another code is taken for: something around the job that may be mended."""
 

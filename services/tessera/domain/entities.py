@@ -49,7 +49,8 @@ class Job:
     does. `attached` names the job beside whose run it is of use; while that does not run it is `detached`, and else
     `near` are the terms that its roles have for it. `restarts` are its groups of which a copy starts again by itself:
     name, restarts at most, first pause in milliseconds. `spec_at` is the message, and the fact in it, with the programs
-    of its next run; () where that is its submit. `resized`: new sizes of roles. Times are ledger milliseconds.
+    of its next run; () where that is its submit. `resized`: new sizes of roles. `displaced`: a node broke under its
+    last run, and it was not placed since (`run_ends.DISPLACING`). Times are ledger milliseconds.
     """
 
     job_id: str
@@ -118,6 +119,7 @@ class Job:
     spec_at: tuple[int, ...] = later(())
     resized: tuple[RoleAmounts, ...] = later(())
     progress: JobProgress | None = later(None)
+    displaced: bool = later(False)
 
     @property
     def is_replica(self) -> bool:

@@ -75,6 +75,11 @@ class QueueTree:
         """Standing tolerations by pool, in the form of `Node.tolerated`; pools without any are left out."""
         return {pool.name: tolerated_taints(pool.tolerations) for pool in self.pools if pool.tolerations}
 
+    @cached_property
+    def spares(self) -> dict[str, int]:
+        """Number of spare nodes by pool; pools without any are left out."""
+        return {pool.name: pool.spare_nodes for pool in self.pools if pool.spare_nodes}
+
     def tolerated_by(self, tenant: str) -> tuple[tuple[str, str, str], ...]:
         """Standing tolerations of a tenant, in the form of `Need.tolerated`."""
         return tolerated_taints(self.tenants[tenant].tolerations) if tenant in self.tenants else ()

@@ -165,6 +165,8 @@ class State:
         self.offers: Table[Offer] = Table()
         """What nodes of each layout offer, by its digest: made of these three."""
         self.index, self.relations = Index(), JobRelations()
+        self.given_back: frozenset[str] = frozenset()
+        """Nodes of a kept place that an overlay is without, for its owner's sake: none of them is a spare."""
         self.is_base = True
         self._base: tuple[State, int] | None = None
 
@@ -369,6 +371,11 @@ class State:
     def claiming_jobs(self) -> list[Job]:
         """Live jobs with claims on published devices, in no order; in an overlay also all that were written in it."""
         return self.jobs.found(self.index.claiming | dict.fromkeys(self.jobs.tried))
+
+    def displaced_jobs(self) -> list[Job]:
+        """Live jobs of whose last run a node broke, in no order."""
+        found = self.jobs.found(self.index.displaced | dict.fromkeys(self.jobs.tried))
+        return [job for job in found if job.displaced]
 
     def put_ended(self, ended: EndedJob) -> None:
         """Remembers an ended job; the base's `remembered` also knows when to forget it."""

@@ -18,7 +18,7 @@ from tessera.domain.health.folding import count_sick
 from tessera.domain.state import State
 from tessera.engine.explain.held_back import held_back
 from tessera.engine.placement.capacity import count_backed_off, nodes_for
-from tessera.engine.placement.free_slots import Tally, asked, unused
+from tessera.engine.placement.free_slots import tally_of, unused
 from tessera.kernel.ledger.shard import Shard
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import cancel_all
@@ -109,7 +109,7 @@ async def _measure_once(ports: Ports, shard: Shard) -> None:
     found = []
     for pool in sorted(shard.state.tree.queues_of):
         state = shard.state
-        tally, nodes = Tally(pool, asked(state, pool), state.earmarks.values()), nodes_for(state, pool, "")
+        tally, nodes = tally_of(state, pool), nodes_for(state, pool, "")
         for at, node in enumerate(nodes):
             tally.add(node)
             if at % NODES_AT_ONCE == NODES_AT_ONCE - 1:

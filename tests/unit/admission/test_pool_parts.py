@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from tessera.kernel.ports import Outgoing
+from tessera_schemas.cluster.pools import Pool
 from tessera_schemas.config import ConfigBody, Queue, Quota
 from tessera_schemas.facts import ConfigProposed, JobAdmitted, JobRefused
 from tessera_schemas.ledger import FORMAT
@@ -42,9 +43,12 @@ NAMES = config_body(Queue(name="research")).model_copy(update={"queue_names": {"
 
 
 PRICES = config_body(Queue(name="research")).model_copy(update={"money": Money(currency="EUR")})
+SPARES = config_body(Queue(name="research"), pools=(Pool(name="default", spare_nodes=1),))
 
 
-@pytest.mark.parametrize("body", [HALF, NAMES, PRICES], ids=["parts of pools", "names of queues", "prices"])
+@pytest.mark.parametrize(
+    "body", [HALF, NAMES, PRICES, SPARES], ids=["parts of pools", "names of queues", "prices", "spares"]
+)
 @pytest.mark.parametrize(("known", "taken"), [(POOL_PARTS_FROM - 1, False), (FORMAT, True), (None, True)])
 async def test_a_committer_of_an_earlier_version_is_sent_nothing_that_it_cannot_read(
     known: int | None, taken: bool, body: ConfigBody

@@ -18,7 +18,7 @@ from tessera_schemas.cluster.labels import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LA
 from tessera_schemas.cluster.pools import MigChanges, MigConfig, Pool
 from tessera_schemas.config import Queue, Quota
 from tessera_schemas.facts import NodeSeen, Others
-from tessera_schemas.ledger import LEDGER_MESSAGE, MigChangeBegun, MigChangeEnded
+from tessera_schemas.ledger import LEDGER_MESSAGE, MigChangeBegun, MigChangeEnded, PlanRefused
 from tessera_schemas.reasons import Code
 from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, role
 from tests.rounds import Rounds
@@ -95,6 +95,23 @@ def test_an_idle_node_is_cut_for_a_job_that_has_waited_for_as_long_as_a_change_t
     told = explain(shard.state, shard.job("small").job_id, shard.ts)
     assert told is not None
     assert f"Node n1 is being cut to {MIXED} for it." in told.sentences
+
+
+def test_a_spare_is_cut_for_nobody() -> None:
+    shard = Cut(cut("n1", LARGE), cut("n2", LARGE))
+    shard.ask("small", "1g.10gb")
+    shard.look(CHANGE_MS)
+    proposed = next_change(shard.state, "default", shard.ts)
+    assert proposed is not None
+    assert proposed.node == "n1"
+    changes = MigChanges(configs=CONFIGS, change_seconds=CHANGE_MS // 1000, interval_seconds=INTERVAL_MS // 1000)
+    pool = Pool(name="default", device_profile="mig", mig_changes=changes, spare_nodes=1)
+    shard.commit(config_proposed(config_body(pools=(pool,)), shard.state.config.version))
+    refused = [r.reason.detail for r in shard.commit(proposed).records if isinstance(r, PlanRefused)]
+    assert refused == [f"not cut to {proposed.config}: the node is in use, or as it should be"]
+    other = next_change(shard.state, "default", shard.ts)
+    assert other is not None
+    assert other.node == "n2"
 
 
 def test_the_node_stays_closed_until_the_mig_manager_says_success_and_the_instances_are_there() -> None:

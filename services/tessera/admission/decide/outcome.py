@@ -67,6 +67,7 @@ from tessera_schemas.shard.ledger_form import (
     PRICES_FROM,
     PUBLISHED_DEVICES_FROM,
     QUEUE_NAMES_FROM,
+    SPARES_FROM,
     SPENDING_FROM,
 )
 from tessera_schemas.shard.records import (
@@ -247,6 +248,7 @@ def format_needed(parsed: Parsed) -> int:
         FENCING_FROM * (command.body.fencing is not None),
         PUBLISHED_DEVICES_FROM * (classes or bool(command.body.gres)),
         GPU_RESOURCES_FROM * any(pool.device_profile in OF_REPLICAS for pool in command.body.pools),
+        SPARES_FROM * any(pool.spare_nodes for pool in command.body.pools),
     )
     return max(*needs, bool(command.body.money) * PRICES_FROM, bool(command.body.budgets) * SPENDING_FROM)
 

@@ -34,7 +34,8 @@ class Index:
     which runs hold something on a node; `strays` are live jobs that name a queue, tenant or class that the
     configuration does not have; `capacity` is what all nodes of a pool have together; `elastic` runs may change
     their size, `restarting` runs have a copy of a group that does not run again yet, `claiming` jobs have claims on
-    published devices. `lost` has the remembered nodes, those first that lost something first.
+    published devices, and under the last run of `displaced` ones a node broke. `lost` has the remembered nodes, those
+    first that lost something first.
     """
 
     def __init__(self) -> None:
@@ -51,6 +52,7 @@ class Index:
         self.elastic: dict[str, None] = {}
         self.restarting: dict[str, None] = {}
         self.claiming: dict[str, None] = {}
+        self.displaced: dict[str, None] = {}
         self.lost: SortedList[tuple[int, str]] = SortedList()
 
     def memory_changes(self, old: RememberedNode | None, new: RememberedNode | None) -> None:
@@ -65,8 +67,11 @@ class Index:
         if old is not None:
             self.strays.pop(old.job_id, None)
             self.claiming.pop(old.job_id, None)
+            self.displaced.pop(old.job_id, None)
         if new is not None and new.gang.claims:
             self.claiming[new.job_id] = None
+        if new is not None and new.displaced:
+            self.displaced[new.job_id] = None
         if new is not None and state.tree.is_stray(new):
             self.strays[new.job_id] = None
         was = old if old is not None and old.phase is Phase.QUEUED else None
@@ -139,6 +144,7 @@ class Index:
         """A new configuration moves queues between pools and priorities up and down."""
         self.waiting, self.lines, self.buckets, self.strays, self._kinds = {}, {}, {}, {}, None
         self.claiming = {job.job_id: None for job in state.jobs.values() if job.gang.claims}
+        self.displaced = {job.job_id: None for job in state.jobs.values() if job.displaced}
         tree, waiting = state.tree, dict[str, list[QueuedJob]]()
         by_user, by_bucket = dict[UserLine, list[QueuedJob]](), dict[UserLine, dict[Bucket, list[QueuedJob]]]()
         for job in state.jobs.values():

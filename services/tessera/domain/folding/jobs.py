@@ -65,11 +65,12 @@ from tessera_schemas.shard.ledger_form import (
     ONE_MODEL_FROM,
     OWNER_ENDS_FROM,
     RUN_SUMS_FROM,
+    SPARES_FROM,
     STOP_TIMES_FROM,
     UNNEEDED_STOPS_FROM,
     UPDATES_FROM,
 )
-from tessera_schemas.work.run_ends import EVICTIONS
+from tessera_schemas.work.run_ends import DISPLACING, EVICTIONS
 
 KEPT_OF_ENDED = tuple(field.name for field in fields(EndedJob) if hasattr(Job, field.name))
 """Fields that an ended job has of the live one."""
@@ -280,6 +281,7 @@ def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -
         earlier_ms=job.earlier_ms + _last_run_ms(state, job),
         started_ts=0,
         away=job.adopted is not None,
+        displaced=record.reason.code in DISPLACING and state.format >= SPARES_FROM,
         **_last_run(state, job, record.reason),
     )
     count_task(state, job, waiting=1, aside=is_aside(state, job))

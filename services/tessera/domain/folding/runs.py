@@ -105,8 +105,8 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
     first, was_aside = job.first_ts or state.ts, is_aside(state, job)
     passed, attempt = record.passed, record.attempt
     job = move(state, job, Phase.ALLOCATED, attempt=attempt, reason=None, not_before=0, first_ts=first, passed=passed)
-    if job.data_until:
-        state.put_job(job := replace(job, data_until=0))
+    if job.data_until or job.displaced:
+        state.put_job(job := replace(job, data_until=0, displaced=False))
     if job.last_ended_ts:
         state.put_job(job := replace(job, last_end=None, last_started_ts=0, last_ended_ts=0, nodes=()))
     count_task(state, job, waiting=-1, aside=-was_aside)

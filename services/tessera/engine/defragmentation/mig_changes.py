@@ -14,6 +14,7 @@ from itertools import islice
 from tessera.domain.devices.mig.changes import changes_by_pool, config_of, cut_to, instances_of
 from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.domain.entities import Job
+from tessera.domain.health.spares import find_spares
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine import ENGINE_ID
@@ -81,7 +82,12 @@ def against_change(state: State, fact: MigChangeProposed) -> Reason | tuple[MigC
     if _changing(state, node.pool) >= changes.nodes_at_once:
         return _refused(fact, "enough nodes of the pool are being changed")
     now = config_of(node, changes)
-    if now is None or now[0] is config or not is_idle(state, node, state.ts):
+    if (
+        now is None
+        or now[0] is config
+        or not is_idle(state, node, state.ts)
+        or node.name in find_spares(state, node.pool)
+    ):
         return _refused(fact, "the node is in use, or as it should be")
     return now
 
@@ -165,8 +171,10 @@ def _cut_for(state: State, pool: str, changes: MigChanges, job: Job, ts: int) ->
 
 
 def _cuts(state: State, pool: str, changes: MigChanges, ts: int) -> Iterator[_Cut]:
+    spares = find_spares(state, pool)
     for node in state.nodes.values():
-        now = config_of(node, changes) if node.pool == pool and is_idle(state, node, ts) else None
+        able = node.pool == pool and node.name not in spares and is_idle(state, node, ts)
+        now = config_of(node, changes) if able else None
         for config in changes.configs if now is not None else ():
             before, gpus = now or (config, 0)
             after = None if config is before else cut_to(node, config, gpus)

@@ -6,6 +6,7 @@ from tessera.domain.devices.networks import pools_drawn, reached
 from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Earmark, Run
 from tessera.domain.health.folding import find_suspects, is_suspect
+from tessera.domain.health.spares import find_all_spares, find_spares
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang
@@ -106,9 +107,15 @@ def is_avoided(node: Node, avoid: Sequence[str]) -> bool:
     return any(node.label(label) == value for label, _, value in domains)
 
 
-def nodes_for(state: State, pool: str, flavor: str, avoid: Sequence[str] = ()) -> list[Node]:
-    """The nodes of a pool and flavor ("" for all) as decisions see them: one that takes nothing new is not ready."""
+def nodes_for(state: State, pool: str, flavor: str, avoid: Sequence[str] = (), with_spares: bool = False) -> list[Node]:
+    """
+    The nodes of a pool and flavor ("" for all) as decisions see them: one that takes nothing new is not ready.
+
+    Spares are not ready either, except for jobs that may start on them (`with_spares`).
+    """
     drained = closed_nodes(state)
+    if not with_spares:
+        drained |= find_spares(state, pool)
     nodes = [node for node in state.nodes.values() if node.pool == pool]
     if avoid:
         nodes = [node for node in nodes if not is_avoided(node, avoid)]
@@ -133,7 +140,10 @@ def nodes_less(state: State, held: Iterable[HeldPlaces]) -> dict[str, Node]:
         if pools := pools_drawn(places):
             found = {node.name: node for node in reached(state.nodes.values(), pools)} | found
         gang.take(found, places, -1)
+    # A node that anything is held on is no spare, and nearly all of these are.
+    empty = {row.pool for row in state.nodes.found(found) if not row.is_held} if state.tree.spares else ()
+    spares = find_all_spares(state, empty)
     for name, node in found.items():
-        if is_closed(state, name):
+        if name in spares or is_closed(state, name):
             found[name] = replace(node, ready=False)
     return found

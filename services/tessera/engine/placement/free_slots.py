@@ -16,6 +16,7 @@ from tessera.domain.devices.free_slots import NodeCauses, Size, Slots, Stranded,
 from tessera.domain.devices.offers import ClassUse, sum_classes
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed
 from tessera.domain.entities import Earmark
+from tessera.domain.health.spares import find_spares
 from tessera.domain.idle import idle_policy
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
@@ -58,7 +59,7 @@ def slots(state: State, pool: str) -> Slots:
 
 def slots_by_node(state: State, pool: str) -> tuple[Slots, list[NodeCauses]]:
     """Free slots of the pool now, and the same causes apart for each node that has idle GPUs."""
-    tally = Tally(pool, asked(state, pool), state.earmarks.values())
+    tally = tally_of(state, pool)
     nodes = list[NodeCauses]()
     for node in nodes_for(state, pool, ""):
         found = tally.add(node)
@@ -141,8 +142,10 @@ def asked(state: State, pool: str) -> RequestedShapes:
 class Tally:
     """Takes the nodes of a pool one after the other; between two of them others may go on."""
 
-    def __init__(self, pool: str, wanted: RequestedShapes, marks: Iterable[Earmark]) -> None:
-        self._pool, self._asked = pool, wanted
+    def __init__(
+        self, pool: str, wanted: RequestedShapes, marks: Iterable[Earmark], spares: frozenset[str] = frozenset()
+    ) -> None:
+        self._pool, self._asked, self._spares = pool, wanted, spares
         self._whole, self._parts = _alike(wanted.whole), _alike(wanted.parts)
         self._slot = lru_cache(maxsize=None)(wanted.slot)
         self._kept: Counter[tuple[str, int]] = Counter()
@@ -184,7 +187,7 @@ class Tally:
         found: Counter[Stranded] = Counter({Stranded.OTHERS: len(node.gpu_others) * WHOLE_GPU})
         # One cause for all of a node's GPUs: whatever else keeps them idle, none can be used before the node is well.
         if not node.ready:
-            found[Stranded.FAULT] = every
+            found[Stranded.RESERVED if node.name in self._spares else Stranded.FAULT] = every
             return found
         found[Stranded.RESERVED] = every - rest
         if not (whole or parts) and (self._asked.whole or self._asked.parts):
@@ -276,6 +279,11 @@ class Tally:
             elif level in largest:
                 largest[level] = max(largest[level], fitting)
         return Size(gpus, total, tuple(largest.items()))
+
+
+def tally_of(state: State, pool: str) -> Tally:
+    """A tally for the nodes of a pool as they are now."""
+    return Tally(pool, asked(state, pool), state.earmarks.values(), find_spares(state, pool))
 
 
 def _alike(needs: Iterable[Need]) -> list[list[Need]]:

@@ -207,7 +207,9 @@ class _Planner:
             for mark in outranked(state, job, self._all_nodes()):
                 held.append((mark.gang, mark.placements))
                 _give_back(state, book, mark.owner, mark.flavor)
-        nodes = {node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid)}
+        # Who may start on spares takes them together with the room of victims, of which there are the fewer.
+        there = nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid, with_spares=job.displaced)
+        nodes = {node.name: node for node in there}
         # Nodes without what is leaving take the place of those with it; of other pools and flavors nothing is added.
         nodes |= {name: node for name, node in nodes_less(state, held).items() if name in nodes}
         # A plan is a start that comes later: like any start it leaves alone what is kept for who is before it.

@@ -19,9 +19,11 @@ def place_given_back(job_id: str) -> EarmarkEnded:
 
 def without_own_place(state: State, job: Job) -> State:
     """The state without the kept place of the job: an overlay, or the state itself where none is kept."""
-    if own_place(state, job.job_id) is None:
+    mark = own_place(state, job.job_id)
+    if mark is None:
         return state
     # Given back for one question alone: to all others, who came first here, the room stays kept.
     over = state.overlay()
+    over.given_back = frozenset(place.node for place in mark.placements)
     apply_record(over, place_given_back(job.job_id), ())
     return over

@@ -71,7 +71,7 @@ class BlockedJobs:
         self.jobs[job.job_id] = BlockedJob(job, job.gang, flavor, self.held, group)
 
 
-class CapacityCache(dict[tuple[str, str, bool], FreeCapacity]):
+class CapacityCache(dict[tuple[str, str, bool, bool], FreeCapacity]):
     """
     Findings of earlier passes about the nodes of each pool and flavor, and the jobs that they refused.
 
@@ -84,18 +84,27 @@ class CapacityCache(dict[tuple[str, str, bool], FreeCapacity]):
         self.blocked: dict[str, BlockedJobs] = {}
 
     def renewed(
-        self, state: State, pool: str, flavor: str, avoid: tuple[str, ...] = (), without: Sequence[Earmark] = ()
+        self,
+        state: State,
+        pool: str,
+        flavor: str,
+        avoid: tuple[str, ...] = (),
+        without: Sequence[Earmark] = (),
+        with_spares: bool = False,
     ) -> FreeCapacity:
-        """Free capacity of the pass before, updated where nodes changed; else computed anew."""
+        """
+        Free capacity of the pass before, updated where nodes changed; else computed anew. Spares are part of it for
+        jobs that may start on them alone.
+        """
         # Without some earmarks, for one question, it is a second view: the first one remembers what was searched in
         # vain, and would forget it for the gain.
-        nodes, scoring = nodes_for(state, pool, flavor, avoid), find_scoring_policy(state, pool)
+        nodes, scoring = nodes_for(state, pool, flavor, avoid, with_spares), find_scoring_policy(state, pool)
         if without:
             less = nodes_without(state, *without)
             nodes = [less.get(node.name, node) for node in nodes]
         if avoid:
             return FreeCapacity(nodes, scoring=scoring)
-        known = self.get(key := (pool, flavor, bool(without)))
+        known = self.get(key := (pool, flavor, bool(without), with_spares))
         if known is None or not known.renewed(nodes, scoring):
             known = self[key] = FreeCapacity(nodes, scoring=scoring)
         return known

@@ -32,7 +32,7 @@ from tessera.scheduler.decide.machines import health, losses, nodes
 from tessera.scheduler.decide.machines.health import settle_health
 from tessera.scheduler.decide.machines.reputation import judge_nodes, try_suspects
 from tessera.scheduler.decide.pools import record_free_slots
-from tessera.scheduler.decide.restarts import restart_gangs
+from tessera.scheduler.decide.restarts import restart_gangs, start_on_spares
 from tessera.scheduler.decide.runs import end_overdue
 from tessera.scheduler.decide.starts import place_in_order, start_marked
 from tessera_schemas.facts import RunAbsent, RunEnded
@@ -85,6 +85,7 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None, eng
     # others were evicted for.
     restart_gangs(draft, known)
     start_marked(draft, known)
+    start_on_spares(draft, known)
     # Pools share the looks of the message: its time is bounded as a whole, however many pools there are (ADR 0039).
     pools, looks = sorted(pool for pool, line in draft.state.lines.items() if line.jobs), LOOKS_OF[engine]
     for pool in pools:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Earmark, Job, Run
+from tessera.domain.health.spares import find_spares
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine.defragmentation.relocations import (
@@ -261,6 +262,7 @@ def _misplaced(
     state: State, job: Job | Run, flavor: str, placements: tuple[Placement, ...], nodes: dict[str, Node]
 ) -> Iterator[str]:
     pool = state.tree.pool(job.queue)
+    spares = () if isinstance(job, Job) and job.displaced else find_spares(state, pool or "")
     for placement in placements:
         node = nodes.get(placement.node) or state.nodes.get(placement.node)
         if node is None or node.pool != pool or not state.tree.is_on(node, flavor):
@@ -268,6 +270,9 @@ def _misplaced(
             return
         if state.drains.get(placement.node) is not None:
             yield f"node {placement.node} is being drained"
+            return
+        if placement.node in spares:
+            yield f"node {placement.node} is kept as a spare"
             return
         nodes[placement.node] = node
     yield from placement_faults(job.roles, placements, nodes)

@@ -74,16 +74,17 @@ class OwnerPass(SchedulingPass):
         self, job: Job, roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]
     ) -> tuple[Placement, ...] | Reason:
         """Place on nodes of the flavor, unless the job would borrow what a waiting owner lacks."""
-        return self._closed_by_owner(job, flavor) or super()._choose_place(job, roles, flavor, avoid)
+        return self.closed_by_owner(job, flavor) or super()._choose_place(job, roles, flavor, avoid)
 
     def _lacks_place(self, job: Job, roles: tuple[RoleNeed, ...], flavor: str) -> Code | None:
         """As counts say; or as a search said before, unless the job would borrow what a waiting owner lacks."""
         # A committer that has just begun remembers no search, and is told of the owner (`_choose_place`).
-        if (short := self.capacity(flavor, ()).shortage(job.gang)) is not None or self._closed_by_owner(job, flavor):
+        if (short := self.capacity(flavor, ()).shortage(job.gang)) is not None or self.closed_by_owner(job, flavor):
             return short
         return super()._lacks_place(job, roles, flavor)
 
-    def _closed_by_owner(self, job: Job, flavor: str) -> Reason | None:
+    def closed_by_owner(self, job: Job, flavor: str) -> Reason | None:
+        """The reason against a job that would borrow what a waiting owner lacks of the flavor; None for any other."""
         if not self._quota_book().borrows(job.queue, flavor, job.amount):
             return None
         self._look_for_owners()
@@ -381,7 +382,7 @@ class ReservingPass(OwnerPass):
             # Quota that is there now may be the head's by the time it starts: asked at each beginning that it outlives.
             books = (reservation.book_then for reservation in outlived)
             over = next((o for book in books if book is not None and (o := book.lacks(job, flavor)) is not None), None)
-            against = self._closed_by_owner(job, flavor) or (None if over is None else quota_reason(over))
+            against = self.closed_by_owner(job, flavor) or (None if over is None else quota_reason(over))
             return against or self._capacity_left(flavor, avoid, outlived, bits).find(roles)
 
         # Close to a job that has waited very long nobody starts: expectations may be wrong, and this bound is what

@@ -1,5 +1,6 @@
 """
-Places of gangs that restart: what the last run held and is well stays earmarked until the next one, for a bounded time.
+Places of jobs that restart: what a gang's last run held and is well stays earmarked until the next one, for a bounded
+time; and jobs under whose last run a node broke may start on the spares of their pool.
 
 Whoever is of a higher class, or is owed quota that the gang borrows, may take the room: the earmark ends then. A copy
 of a group that starts again by itself stays in its run, and keeps its place with it.
@@ -7,7 +8,9 @@ of a group that starts again by itself stays in its run, and keeps its place wit
 
 from collections.abc import Collection
 
+from tessera.domain.devices.resources import RoleNeed
 from tessera.domain.entities import RESTART, Earmark, Job, Run
+from tessera.domain.health.spares import find_spares, may_use_spares
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import is_avoided, is_closed, nodes_without
@@ -17,22 +20,21 @@ from tessera.engine.preemption.group_restarts import plan_group_restart
 from tessera.engine.queueing.allocation_size import longest_of, most_bytes
 from tessera.engine.queueing.readiness import awaits_room, is_reserved, named_in_line, startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache
-from tessera.engine.queueing.starting import Choice
+from tessera.engine.queueing.starting import Choice, choose, refusal
 from tessera.engine.queueing.timeline import BLOCKED
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, judges, record_waiting
-from tessera.scheduler.decide.starts import (
-    allocate,
-    choose_without,
-    may_still_be_had,
-)
+from tessera.scheduler.decide.reservations import OwnerPass
+from tessera.scheduler.decide.starts import allocate, choose_without, may_still_be_had, placing
 from tessera_schemas.facts import RunEnded
 from tessera_schemas.ledger import EarmarkEnded, EarmarkSet
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import RESTART_PLACES_FROM
 from tessera_schemas.shard.records import GroupPermitted, GroupPodsMade, GroupRestarted, GroupResumed, GroupStarted
 from tessera_schemas.work.placement import Placement
 from tessera_schemas.work.run_ends import PauseRule, RunEnd
 
+DISPLACED_MAX = 16
+"""So many jobs are tried on spares in one message."""
 CLAIMS_MAX = 16
 """So many kinds of jobs of a line are asked whether they take a gang's room, of those that may."""
 
@@ -122,6 +124,48 @@ def restart_gangs(draft: Draft, known: CapacityCache) -> None:
         elif most_bytes(state, job, longest_of(verdict[1])) <= draft.bytes_left:
             draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="used"))
             allocate(draft, job, *verdict)
+
+
+def start_on_spares(draft: Draft, known: CapacityCache) -> None:
+    """
+    Start jobs under whose last run a node broke, where spares give them the room: they need not wait, nor preempt.
+
+    They stand before all lines: until just now they had as much room. Quota binds them as it does all others. What
+    they lack even with spares they wait for in line, as anybody does.
+    """
+    state = draft.state
+    jobs = [job for job in state.displaced_jobs() if may_use_spares(state, job)] if state.tree.spares else []
+    passes, priority = dict[str, OwnerPass](), state.tree.priority_of
+    for job in sorted(jobs, key=lambda job: (-priority(job), job.submitted_ts, job.job_id))[:DISPLACED_MAX]:
+        pool = state.tree.pool(job.queue) or ""
+        if draft.full or not awaits_room(state, job) or not find_spares(state, pool):
+            continue
+        places = passes.get(pool)
+        if places is None:
+            places = passes[pool] = OwnerPass(state, pool, known)
+            places.begin(named_in_line(state, pool))
+        verdict = _place_displaced(state, job, places, known)
+        if not isinstance(verdict, Reason) and most_bytes(state, job, longest_of(verdict[1])) <= draft.bytes_left:
+            allocate(draft, job, *verdict)
+            passes.clear()
+
+
+def _place_displaced(state: State, job: Job, places: OwnerPass, known: CapacityCache) -> Choice | Reason:
+    pool, book, place = state.tree.pool(job.queue) or "", state.quota_book(), placing(state, job, (), known)
+
+    def lacks(roles: tuple[RoleNeed, ...], flavor: str) -> Code | None:
+        return known.renewed(state, pool, flavor, with_spares=True).refusal(roles)
+
+    # A gang that waits for long is refused by counts, in each message, and searched for only when a node has changed.
+    code = refusal(state.tree, book, job, lacks)
+    if code is not None:
+        return Reason(code=code)
+    return choose(
+        state.tree,
+        book,
+        job,
+        lambda roles, flavor, avoid: places.closed_by_owner(job, flavor) or place(roles, flavor, avoid),
+    )
 
 
 def _place(state: State, job: Job, mark: Earmark, known: CapacityCache) -> Choice | Reason:

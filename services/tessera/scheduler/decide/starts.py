@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 
 from tessera.domain.devices.datasets import bytes_read
-from tessera.domain.devices.resources import Need, Node
+from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera.domain.entities import RESTART, Earmark, Job
+from tessera.domain.health.spares import may_use_spares
 from tessera.domain.state import State
 from tessera.domain.work.gang import Gang
 from tessera.domain.work.starting import closing, explain_closing, start_timeout_ms
@@ -25,7 +26,7 @@ from tessera.engine.queueing.readiness import (
 )
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.search_limit import SearchLimit
-from tessera.engine.queueing.starting import Choice, choose
+from tessera.engine.queueing.starting import Choice, Place, choose
 from tessera.scheduler.decide.draft import Draft, record_waiting
 from tessera.scheduler.decide.reservations import OwnerPass, ReservingPass, is_restarting
 from tessera_schemas.base import run_id
@@ -87,13 +88,23 @@ def _free_by_now(state: State, job: Job, mark: Earmark, known: CapacityCache) ->
 def choose_without(state: State, job: Job, marks: tuple[Earmark, ...], known: CapacityCache) -> Choice | Reason:
     """Choose where the job would start now if these earmarks of one owner, or none, were not there."""
     # All else stands as it is: earmarks of others, and what still stops, are taken from it as from anybody.
-    pool, owner = state.tree.pool(job.queue) or "", next((mark.owner for mark in marks), "")
-    return choose(
-        state.tree,
-        state.quota_book(besides=owner),
-        job,
-        lambda roles, flavor, avoid: known.renewed(state, pool, flavor, avoid, marks).find(roles),
-    )
+    owner = next((mark.owner for mark in marks), "")
+    return choose(state.tree, state.quota_book(besides=owner), job, placing(state, job, marks, known))
+
+
+def placing(state: State, job: Job, marks: tuple[Earmark, ...], known: CapacityCache) -> Place:
+    """Way to place the job without these earmarks; on spares of its pool, if it may, where nothing else has room."""
+    pool = state.tree.pool(job.queue) or ""
+
+    def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
+        found = known.renewed(state, pool, flavor, avoid, marks).find(roles)
+        # Last, and before nodes that failed the job: each spare that is used costs the next empty node.
+        if not isinstance(found, Reason) or not may_use_spares(state, job):
+            return found
+        wider = known.renewed(state, pool, flavor, avoid, marks, with_spares=True).find(roles)
+        return found if isinstance(wider, Reason) else wider
+
+    return place
 
 
 def may_still_be_had(state: State, job: Job, mark: Earmark) -> bool:

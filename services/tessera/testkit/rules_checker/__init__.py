@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pydantic import ValidationError
 
 from tessera.testkit.checker.report import Report
-from tessera.testkit.rules_checker.backoff_rules import BackoffRules, FenceRules
+from tessera.testkit.rules_checker.backoff_rules import BackoffRules, FenceRules, SpareRules
 from tessera.testkit.rules_checker.group_rules import GroupRules
 from tessera.testkit.rules_checker.never_rules import AskedSpecs, NeverRules
 from tessera.testkit.rules_checker.repeat_rules import RepeatRules
@@ -29,7 +29,7 @@ def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNK
     """
     Quotas with borrowing and lending, flavors, stopped queues, holds, drains, nodes that back off, plans that evict,
     refusals for good, starts of a tenant of which many runs have no pods, shifts between roles, groups that start again
-    by themselves, reasons that are told again and again, nodes that are turned off.
+    by themselves, reasons that are told again and again, nodes that are turned off, spare nodes.
 
     Args:
         report: what is found goes here, beside what the invariant checker found; each violation names I6 or its rule.
@@ -39,7 +39,7 @@ def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNK
     rules = Rules(report)
     backoffs = BackoffRules(report, rules.quotas.cut)
     nevers, unmade, repeats = NeverRules(report, asked), UnmadeRules(report), RepeatRules(report)
-    shifts, groups, fences = ShiftRules(report), GroupRules(report), FenceRules(report)
+    shifts, groups, fences, spares = ShiftRules(report), GroupRules(report), FenceRules(report), SpareRules(report)
     for stored in ledger:
         try:
             message = LEDGER_MESSAGE.validate_json(stored)
@@ -53,3 +53,4 @@ def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNK
         shifts.take(message)
         groups.take(message)
         fences.take(message)
+        spares.take(message)

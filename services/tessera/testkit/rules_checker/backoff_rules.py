@@ -1,7 +1,9 @@
 """
 Rules of nodes that take nothing new for a while, never without a cause: those on which pods do not start or last, and
-those whose MIG geometry is changed; and of nodes that are turned off.
+those whose MIG geometry is changed; of nodes that are turned off; and of spare nodes.
 """
+
+from collections.abc import Iterable
 
 from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
@@ -10,6 +12,7 @@ from tessera_schemas.base import run_id
 from tessera_schemas.cluster.fencing import FENCED_WITHIN_MS, FenceAnswered, FenceDue, Fencing
 from tessera_schemas.cluster.mig_changes import MigChangeProposed
 from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.run_ends import DISPLACING
 
 LONGEST_MS = 300_000
 
@@ -164,3 +167,96 @@ class FenceRules:
 
     def _demand(self, holds: bool, text: str) -> None:
         self._report.demand(holds, "fence", self._n, text)
+
+
+class SpareRules:
+    """
+    Nothing starts on a spare, or is promised its room, but a job under whose last run a node broke.
+
+    Which nodes are spares this follows from what each is seen to be and from what was placed. Of whether a node takes
+    anything it knows a part: it may take too few nodes for spares, and none for one that is not.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._report, self._n = report, 0
+        self._spares: dict[str, int] = {}
+        self._nodes: dict[str, f.NodeSeen] = {}
+        self._out: set[str] = set()
+        self._sick: set[str] = set()
+        self._runs: dict[str, dict[int, str]] = {}  # by run the node of each rank
+        self._marks: dict[str, m.EarmarkSet] = {}
+        self._displaced: set[str] = set()
+        self._given_back: set[str] = set()  # nodes of earmarks that ended in this message
+        self._at_work: set[str] = set()
+        self._message: m.LedgerMessage
+
+    def take(self, message: m.LedgerMessage) -> None:
+        """Checks the records of a message in order."""
+        self._n, self._message = message.n, message
+        self._given_back.clear()
+        self._at_work.clear()
+        for record in message.records:
+            getattr(self, f"_{record.kind}", lambda _: None)(record)
+
+    def _config_set(self, r: m.ConfigSet) -> None:
+        fact = self._message.facts[r.fact].fact
+        if isinstance(fact, f.ConfigProposed):
+            self._spares = {pool.name: pool.spare_nodes for pool in fact.body.pools if pool.spare_nodes}
+
+    def _node_changed(self, r: m.NodeChanged) -> None:
+        fact = self._message.facts[r.fact].fact
+        if isinstance(fact, f.NodeSeen):
+            self._nodes[fact.name] = fact
+
+    def _node_drained(self, r: m.NodeDrained) -> None:
+        (self._out.discard if r.undo else self._out.add)(r.node)
+
+    def _health_noted(self, r: m.HealthNoted) -> None:
+        (self._sick.add if r.ailments and not r.overruled else self._sick.discard)(r.node)
+
+    def _pods_taken_over(self, r: m.PodsTakenOver) -> None:
+        self._at_work.add(r.job_id)
+
+    def _allocated(self, r: m.Allocated) -> None:
+        self._judge(r.job_id, r.job_id, r.placements)
+        self._displaced.discard(r.job_id)
+        self._runs[run_id(r.job_id, r.attempt)] = {place.rank: place.node for place in r.placements}
+
+    def _grown(self, r: m.Grown) -> None:
+        self._judge(r.run_id, "", r.placements)
+        self._runs.setdefault(r.run_id, {}).update({place.rank: place.node for place in r.placements})
+
+    def _earmark_set(self, r: m.EarmarkSet) -> None:
+        if r.cause != "restart":  # its own place, on nodes that were its own until just now
+            self._judge(f"the earmark of {r.owner}", r.owner, r.placements)
+        self._marks[r.owner] = r
+
+    def _earmark_ended(self, r: m.EarmarkEnded) -> None:
+        mark = self._marks.pop(r.owner, None)
+        self._given_back |= _nodes_of(() if mark is None else mark.placements)
+
+    def _released(self, r: m.Released) -> None:
+        held = self._runs.pop(r.run_id, {})
+        if r.ranks:
+            self._runs[r.run_id] = {rank: node for rank, node in held.items() if rank not in r.ranks}
+
+    def _requeued(self, r: m.Requeued) -> None:
+        (self._displaced.add if r.reason.code in DISPLACING else self._displaced.discard)(r.job_id)
+
+    def _judge(self, what: str, job_id: str, places: Iterable[Placement]) -> None:
+        if not self._spares or job_id in self._displaced or job_id in self._at_work:
+            return
+        taken = {node for held in self._runs.values() for node in held.values()}
+        taken = taken.union(*(_nodes_of(mark.placements) for mark in self._marks.values()))
+        for name in sorted(_nodes_of(places) - taken - self._given_back - self._sick):
+            seen = self._nodes.get(name)
+            if seen is not None and not seen.others.gpus:
+                free = [n for n in self._nodes.values() if n.pool == seen.pool and n.ready and not n.gone]
+                free = [n for n in free if n.name not in taken and n.name not in self._out]
+                before = sum((-n.gpus, n.name) < (-seen.gpus, name) for n in free)
+                is_spare = before < self._spares.get(seen.pool, 0)
+                self._report.demand(not is_spare, "spare", self._n, f"{what}: {name} is a spare of {seen.pool}")
+
+
+def _nodes_of(places: Iterable[Placement]) -> set[str]:
+    return {place.node for place in places}
