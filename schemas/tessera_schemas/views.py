@@ -321,6 +321,7 @@ class NodeView(Lenient):
     health_held_back: Annotated[
         bool, Field(description="It would be drained for its health, but too many nodes of its pool are")
     ] = False
+    spare: Annotated[bool, Field(description="Spare of its pool: only jobs that lost a node start there")] = False
     flavor: Annotated[str, Field(description="First flavor of the configuration that matches the node")] = ""
     others: OthersView = OthersView()
     mig_instances: Annotated[tuple[tuple[str, int], ...], Field(description="MIG instances made: profile, number")] = ()

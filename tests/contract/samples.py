@@ -747,6 +747,7 @@ WHOLE: dict[str, Strict | Lenient] = {
         ailments=(KNOWN_AILMENT,),
         overruled=True,
         health_held_back=True,
+        spare=True,
         gpu_model="a100",
         gpus=2,
         cpu_milli=64_000,

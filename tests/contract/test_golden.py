@@ -129,7 +129,7 @@ LATER = {
         "fence",
         *("cordoned", "away_since_ts", "missing_gpus", "waiting_runs", "held_back_runs"),
         *("device_classes", "gres"),
-        *("drained_by", "ailments", "overruled", "health_held_back"),
+        *("drained_by", "ailments", "overruled", "health_held_back", "spare"),
         *("gpu_resource", "gpu_default", "share_milli"),
     },
 }

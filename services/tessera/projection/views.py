@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from tessera.domain.devices.costs import rates_of
 from tessera.domain.devices.resources import Node, OthersUse, is_seat
 from tessera.domain.entities import EndedJob, Job
+from tessera.domain.health.spares import find_all_spares
 from tessera.domain.queues import QuotaBook
 from tessera.domain.quota.queue_settings import longest_time_limit, session_address
 from tessera.domain.state import State
@@ -81,6 +82,7 @@ class Views:
         self._state = state
         self._recent = RecentlyEnded(state.remembered, state.ts, ended_max, ended_seconds)
         self._book: tuple[int, QuotaBook] | None = None
+        self._spares = find_all_spares(state)
         self._waiting = Counter[str]()
         for job in state.jobs.values():
             self._waiting[job.queue] += _waiting_in(job)
@@ -103,6 +105,9 @@ class Views:
         fields |= {(JOBS, job_id): None for job_id in self._recent.update(jobs, state.ts)}
         fields |= {(JOBS, job_id): None for job_id in ended_with_devices(state, message, self._recent)}
         fields |= {(NODES, name): None for name in nodes}
+        if nodes or state.tree is not tree or len(state.backoffs):  # a node that is used makes another one a spare
+            before, self._spares = self._spares, find_all_spares(state)
+            fields |= {(NODES, name): None for name in sorted(before ^ self._spares)}
         fields |= {(REFUSED, work_id): None for work_id in refused_in(message)}
         for name in (*remembered, *nodes) if remembers else ():
             if state.remembered_nodes.get(name) is not remembered.get(name):
@@ -309,7 +314,7 @@ class Views:
         if node is None:
             return None
         drain = self._state.drains.get(name)
-        drained: dict[str, Any] = {"drained": drain is not None}
+        drained: dict[str, Any] = {"drained": drain is not None, "spare": name in self._spares}
         if drain is not None:
             drained |= {"drain_why": drain.why, "drained_by": drain.by}
         if (sick := self._state.health.get(name)) is not None:

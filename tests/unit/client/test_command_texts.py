@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from tessera.client.commands.jobs.preempt import VICTIMS, plan_lines, planned
 from tessera.client.commands.shard.drains import drain_line, on_node
 from tessera.client.commands.shard.queues import movable, queue_facts, stopped
+from tessera.client.commands.shard.views import NODES as NODE_COLUMNS
 from tessera.client.commands.shard.views import job_columns, job_facts
 from tessera.client.outcomes import Failure
 from tessera.client.views.explain import explanation_lines, story_lines
@@ -56,6 +57,12 @@ TREE = [
     QueueView(name="text", pool="default", parent="all", stop_policy="hold", quotas=(use(0, lent=4),)),
 ]
 NODES = [node("gpu-1", *[0] * 8), node("gpu-2", 1000, 1000, 1000, 1000, 0, 0, 0, 0)]
+
+
+@pytest.mark.parametrize(("more", "state"), [({}, "ready"), ({"spare": True}, "spare"), ({"drained": True}, "drained")])
+def test_the_state_of_a_node_says_that_it_is_a_spare(more: dict[str, bool], state: str) -> None:
+    (_, row) = table(NODE_COLUMNS, [node("gpu-1", 1000).model_copy(update=more)])
+    assert row.split()[2] == state
 
 
 # -- queues and quotas

@@ -57,6 +57,13 @@ def test_labels_of_flavors_and_levels_and_profiles_of_pools_are_looked_at_too() 
     assert [warning.partition(":")[0] for warning in found] == ["pools.green", "flavors.spot", "topology.rack"]
 
 
+def test_a_pool_that_is_to_spare_as_many_nodes_as_it_has_is_warned_of() -> None:
+    assert told(pools=(Pool(name="blue", spare_nodes=1),)) == [
+        "pools.blue.spare_nodes: the pool has 1 nodes: while they are empty all of them are spares, and nothing starts"
+    ]
+    assert told([*NODES, node("n-2", pool="blue")], pools=(Pool(name="blue", spare_nodes=1),)) == []
+
+
 def test_an_inner_queue_needs_no_nodes_and_a_node_that_is_gone_is_none() -> None:
     queues = (Queue(name="all", pool="green"), Queue(name="leaf", parent="all", pool="green"))
     assert [reason.field for reason in find_unmet(config_body(*queues), NODES)] == ["queues.leaf.pool"]

@@ -15,10 +15,11 @@ from tessera.domain.state import State
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera.kernel.redis.views_digest import views_digest
-from tessera.projection.views import Views, all_views
+from tessera.projection.views import NODES, Views, all_views
 from tessera.scheduler import decide
 from tessera.testkit.sim.planner import plan_for
 from tessera_schemas.cluster.device_claims import GresClass
+from tessera_schemas.cluster.pools import Pool
 from tessera_schemas.config import Config, ConfigBody, Flavor, PriorityClass, Queue, Quota
 from tessera_schemas.facts import (
     CancelRequested,
@@ -505,3 +506,16 @@ def test_views_name_the_classes_of_a_job_s_requests_and_their_generic_resources(
             assert dict(followed.view("jobs", admitted("k1").job_id).gres)[DRIVER] == "gpu"
     assert dict(followed.view("jobs", admitted("k2").job_id).gres)["net"] == "nic"
     assert dict(followed.view("nodes", "node-0").gres) == {"net": "nic"}
+
+
+def test_a_node_that_becomes_a_spare_in_the_place_of_another_is_shown_as_one() -> None:
+    pools = (Pool(name="default", spare_nodes=1),)
+    made = Committed()
+    made.begin(node_seen("node-a"), node_seen("node-b"), body=config_body(pools=pools))
+    followed = Followed().fold(made.stored)
+    assert [followed.view(NODES, name).spare for name in ("node-a", "node-b")] == [True, False]
+    before = len(made.stored)
+    made.commit(DrainRequested(kind="drain_requested", node="node-a"))
+    followed.fold(made.stored[before:])
+    assert [followed.view(NODES, name).spare for name in ("node-a", "node-b")] == [False, True]
+    assert followed.rows == rebuilt(followed.shard.state)

@@ -10,6 +10,7 @@ from tessera.domain.health.spares import find_spares
 from tessera.domain.storing.fast import replace
 from tessera.domain.storing.snapshot import dump, load
 from tessera.domain.work.phases import Phase
+from tessera.engine.explain.explanation import explain
 from tessera.engine.placement.free_slots import slots
 from tessera.engine.preemption.plans import Plan, proposal
 from tessera.testkit.checker import check
@@ -158,6 +159,32 @@ def test_slots_count_no_spare_and_call_it_reserved():
     found = slots(rounds.state, "default")
     assert {size.gpus: size.slots for size in found.sizes}[8] == 1
     assert {cause.value: milli for cause, milli in found.stranded if milli} == {"reserved": 8000, "none": 8000}
+
+
+@pytest.mark.parametrize(("pods", "said"), [(1, "It would find room with"), (8, "No room for it is on")])
+def test_explain_names_the_spares(pods: int, said: str):
+    rounds = park(1)
+    fill(rounds, 3)
+    rounds.submit("one", gpus=8, pods=pods)
+    rounds.settle()
+    found = explain(rounds.state, rounds.job("one").job_id, rounds.ts)
+    told = next(sentence for sentence in found.sentences if "kept as a spare of pool default" in sentence)
+    assert told.startswith(f"{said} node-a, ")
+    assert "pools.spare_nodes" in told
+
+
+def test_explain_tells_a_job_that_lost_a_node_of_spares_that_are_too_few():
+    rounds = park(1)
+    rounds.submit("gang", gpus=8, pods=3)
+    rounds.settle()
+    run = rounds.run("gang")
+    lost = [place.node for place in run.placements]
+    rounds.commit(*(node_seen(name, 8, ready=False) for name in lost))
+    rounds.commit(RunLost(kind="run_lost", run_id=run.run_id, reason=LOST, nodes=tuple(lost)))
+    rounds.commit(run_absent(run.run_id))
+    rounds.settle()
+    found = explain(rounds.state, rounds.job("gang").job_id, rounds.ts)
+    assert any(sentence.startswith("It may start on node-a, kept as a spare") for sentence in found.sentences)
 
 
 # -- who uses them

@@ -1,5 +1,6 @@
 """
-Names of a configuration that nothing has: a queue's pool without nodes, a flavor that matches no node, a type of event.
+Names of a configuration that nothing has: a queue's pool without nodes, a flavor that matches no node, a type of event;
+and pools that are to spare all of their nodes.
 
 In: a configuration and the nodes as the views have them. Out: a warning each, with what is meant perhaps. They stop
 nothing: nodes may come later. While no node is known at all, nothing is said. Pure.
@@ -50,6 +51,9 @@ def _pools(body: ConfigBody, nodes: Sequence[NodeView]) -> Iterator[Reason]:
     for pool in body.pools:
         if pool.name not in there:
             yield _unmet(f"pools.{pool.name}", f"no node is in this pool; {_hint(pool.name, there)}")
+        elif (count := sum(node.pool == pool.name for node in nodes)) <= pool.spare_nodes:
+            detail = f"the pool has {count} nodes: while they are empty all of them are spares, and nothing starts"
+            yield _unmet(f"pools.{pool.name}.spare_nodes", detail)
 
 
 def _flavors(body: ConfigBody, nodes: Sequence[NodeView]) -> Iterator[Reason]:

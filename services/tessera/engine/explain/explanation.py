@@ -33,7 +33,7 @@ from tessera.engine.explain.blockers import (
     short_of,
 )
 from tessera.engine.explain.held_devices import describe_held_devices
-from tessera.engine.explain.kept_room import describe_kept_room
+from tessera.engine.explain.kept_room import describe_kept_room, describe_spares
 from tessera.engine.explain.lent_quota import (
     describe_beside_gpus,
     describe_kept_loan,
@@ -243,6 +243,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
         yield from _hopeless(state, job, pool)
         yield from _being_cut(state, job)
         yield from _drained(state, pool)
+        yield from describe_spares(what_if, job, pool)
     yield from describe_lower_classes(state, job, viewer) if codes & LACKING and mark is None else ()
     yield from _not_stopping(state, pool, codes)
     if any(role.more for role in job.roles) and job.amount:

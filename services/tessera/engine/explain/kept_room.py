@@ -1,13 +1,16 @@
-"""The room that is kept ahead for a blocked job: when, where and since when; or why none is. Pure."""
+"""The room that is kept ahead for a blocked job: when, where and since when; or why none is; and spare nodes. Pure."""
 
 from collections.abc import Iterator
 
 from tessera.domain.entities import Job
+from tessera.domain.health.spares import find_spares
 from tessera.engine.explain.blockers import Viewer, name_some
 from tessera.engine.explain.what_if import WhatIf
+from tessera.engine.placement.capacity import nodes_for
+from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.expected_starts import NOT_KNOWN, NoRoom, look_ahead
 from tessera.engine.queueing.timeline import BLOCKED, KINDS_MAX
-from tessera_schemas.reasons import Code
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.units import format_age
 
 
@@ -34,6 +37,22 @@ def describe_kept_room(what_if: WhatIf, job: Job, pool: str, viewer: Viewer) -> 
         yield f"Room has been kept for it for {format_age(state.ts - job.told_ts)}."
     else:
         yield "Nobody could take that room from it yet; it is Reserved as soon as a later job could."
+
+
+def describe_spares(what_if: WhatIf, job: Job, pool: str) -> Iterator[str]:
+    """Nodes that are kept as spares of the pool, and whether the job would find room with them."""
+    state, spares = what_if.state, find_spares(what_if.state, pool)
+    if not spares:
+        return
+    flavors = [f for f in state.tree.flavors_for(job.queue, job.amount) if what_if.book.lacks(job, f) is None]
+    there = ({node.name: node for node in nodes_for(state, pool, flavor, (), True)} for flavor in flavors)
+    fits = any(not isinstance(place_gang(job.roles, nodes), Reason) for nodes in there)
+    kept = f"{name_some(sorted(spares))}, kept as {'a spare' if len(spares) == 1 else 'spares'} of pool {pool}"
+    if job.displaced:
+        yield f"It may start on {kept}: a node of its last run was lost or sick."
+    else:
+        found = "It would find room with" if fits else "No room for it is on"
+        yield f"{found} {kept}: only jobs whose run ended for a lost or sick node start there (pools.spare_nodes)."
 
 
 def _why_none(what_if: WhatIf, job: Job, found: NoRoom | None, viewer: Viewer) -> str:

@@ -113,7 +113,7 @@ function tileOf(node, held, idle) {
   const jobs = [...new Map(held.map((one) => [one.job.job_id, one.job])).values()];
   const isOnly = (job) => jobs.every((other) => other === job || other.name !== job.name);
   const names = jobs.map((job) => (isOnly(job) ? job.name : `${job.name} (${job.job_id})`));
-  const why = node.trouble ? words(node.trouble.code) : node.drained ? `${node.drained_by ? "sick:" : "drained"} ${node.drain_why}` : node.cordoned ? "cordoned" : node.ready ? "" : "not ready";
+  const why = node.trouble ? words(node.trouble.code) : node.drained ? `${node.drained_by ? "sick:" : "drained"} ${node.drain_why}` : node.cordoned ? "cordoned" : !node.ready ? "not ready" : node.spare ? "kept as a spare" : "";
   const kinds = [node.mig_instances.length ? "MIG" : "", held.some((one) => one.milli < WHOLE && !one.mig) ? "shares" : ""].filter(Boolean).join(", ");
   const kept = [...new Set(idle.reserved.map(nameOf))];
   const said = [
@@ -161,13 +161,13 @@ function devices(node, held, idle) {
     const meant = total(idle.reserved.filter((one) => one.devices.includes(device)).map((one) => one.gpu_milli));
     const kept = Math.min(taken, meant, unkept);
     unkept -= kept;
-    return { free: byCause(free, left), held: here, kept, hidden: taken - kept };
+    return { free: byCause(free, left, node.spare), held: here, kept, hidden: taken - kept };
   });
 }
 
-function byCause(free, left) {
+function byCause(free, left, isSpare) {
   const found = [];
-  const order = causesInOrder.filter((cause) => cause !== "others" && cause !== "reserved");
+  const order = causesInOrder.filter((cause) => cause !== "others" && (isSpare || cause !== "reserved"));
   if (free < WHOLE) order.sort((a, b) => (b === "shape") - (a === "shape"));
   for (const cause of order) {
     const part = Math.min(free, left.get(cause) ?? 0);

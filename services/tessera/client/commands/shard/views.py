@@ -276,7 +276,7 @@ def _state_of(node: NodeView) -> str:
         return node.trouble.code
     if node.cordoned:
         return "cordoned"
-    return "not ready" if not node.ready else "drained" if node.drained else "ready"
+    return "not ready" if not node.ready else "drained" if node.drained else "spare" if node.spare else "ready"
 
 
 NODES: list[Column[NodeView]] = [
