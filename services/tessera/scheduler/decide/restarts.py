@@ -140,6 +140,8 @@ def start_on_spares(draft: Draft, known: CapacityCache) -> None:
         pool = state.tree.pool(job.queue) or ""
         if draft.full or not awaits_room(state, job) or not find_spares(state, pool):
             continue
+        # No way around the owners of quota: who borrows what one of them waits for would be stopped for it at once.
+        # They are asked for anew after each start, which takes of the same quota.
         places = passes.get(pool)
         if places is None:
             places = passes[pool] = OwnerPass(state, pool, known)

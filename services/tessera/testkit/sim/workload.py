@@ -13,7 +13,7 @@ from tessera_schemas import commands as c
 from tessera_schemas.base import job_id
 from tessera_schemas.cluster.gang_groups import GroupRestart, RoleGroup
 from tessera_schemas.cluster.health import Ailment, HealthAction, HealthCause, HealthPolicy, ReputationPolicy
-from tessera_schemas.cluster.pools import DataCaches
+from tessera_schemas.cluster.pools import DataCaches, Pool
 from tessera_schemas.config import ConfigBody, Defaults, Flavor, Level, Policy, PriorityClass, Queue, Quota, Tenant
 from tessera_schemas.job import CheckpointPolicy, JobSpec, Resources, Retry, Role, Template, Toleration, Topology
 from tessera_schemas.subjects import control, submit
@@ -49,9 +49,7 @@ HUGE_TENANT, HUGE_KEY = "red", "huge"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """
-    Something a client publishes at `at` seconds and repeats until it is acknowledged. `key` and `spec` of submits only.
-    """
+    """What a client publishes at `at` seconds and repeats until it is acknowledged. `key` and `spec` are a submit's."""
 
     at: float
     subject: str
@@ -208,6 +206,8 @@ def _body(random: Random, stops: bool) -> ConfigBody:
         body = body.model_copy(update={"policy": near, "topology": (HOST,)})
     if body.policy.stop_patience_seconds == 1:
         body = body.model_copy(update={"policy": body.policy.model_copy(update={"data_caches": SMALL_CACHES})})
+    if spares := {1: 1, 5: 2}.get(body.policy.backfill_patience_seconds):
+        body = body.model_copy(update={"pools": (Pool(name="default", spare_nodes=spares),)})
     if body.policy.backfill_closing_seconds == 10:
         body = body.model_copy(update=_budgets(body.flavors or (Flavor(name="any"),)))
     if body.policy.requeues_max != 10:
@@ -265,9 +265,7 @@ def _quotas(random: Random, flavors: tuple[Flavor, ...], gpus: int, limits: dict
 
 
 def commands(shard: str, random: Random, jobs: int, seconds: float, evicts: bool = False) -> list[Command]:
-    """
-    Commands with at least `jobs` submits, of which two or more are gangs, and holds, cancels and others around them.
-    """
+    """Commands with at least `jobs` submits, two or more of them gangs, and holds, cancels and others around them."""
     made: list[Command] = []
     for index in range(jobs):
         at, tenant = random.uniform(0.5, seconds), random.choice(TENANTS)
