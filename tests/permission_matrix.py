@@ -28,6 +28,9 @@ PUBLISH: dict[str, set[str] | frozenset[str]] = {
     "submit.main.acme.other": set(),
     "submit.second.acme": set(),
     "control.main": {"operator"},
+    "control.main.health": {"gateway"},
+    "control.main.other": set(),
+    "control.second.health": set(),
     **{
         f"fact.main.{name}.x": {name} & {"admission", "binder", "preemption", "reclamation"}
         for name in sorted(SERVICES)
@@ -81,7 +84,7 @@ PUBLISH: dict[str, set[str] | frozenset[str]] = {
     "$JS.API.STREAM.MSG.GET.LEDGER_main": FOLLOWERS | {"admission", "administrator"},
     "$JS.API.DIRECT.GET.FACTS_main": {"scheduler", "gateway", "operator"},
     "$JS.API.STREAM.INFO.SUBMIT_main": {"admission", "binder", "gateway"} | MAKERS,
-    "$JS.API.STREAM.INFO.CONTROL_main": {"admission"} | MAKERS,
+    "$JS.API.STREAM.INFO.CONTROL_main": {"admission", "gateway"} | MAKERS,
     "$JS.API.DIRECT.GET.ORDERS_main.order.main.pool": SERVICES | {"operator", "administrator"},
     "$JS.API.DIRECT.GET.EVENTS_main": SERVICES | MAKERS,
     "$JS.API.DIRECT.GET.EVENTS_main.events.main.acme.q.x": SERVICES | MAKERS,
@@ -109,6 +112,7 @@ SUBSCRIBE: dict[str, set[str] | frozenset[str]] = {
     "submit.main.*": set(),
     "submit.main.*.kubernetes": set(),
     "submit.main.acme": set(),
+    "control.main.>": set(),
     "ledger.main": set(),
     "live.ledger.main": FOLLOWERS,
     "live.fact.main.>": {"scheduler", "operator"},

@@ -66,6 +66,11 @@ def control(shard: str) -> str:
     return f"control.{shard}"
 
 
+def health_reports(shard: str) -> str:
+    """Subject on which the gateway sends reports of nodes' health; admission takes no other command there."""
+    return f"{control(shard)}.health"
+
+
 def fact(shard: str, service: str, kind: str) -> str:
     return f"fact.{shard}.{service}.{kind}"
 

@@ -150,8 +150,8 @@ def test_every_stream_of_the_table_is_described_with_its_senders_and_receivers()
             told = channel["x-jetstream"]
             assert tuple(told["subjects"]) == spec.subjects
             assert Retention(told["retention"]) is spec.retention
-            pattern = spec.subjects[0].replace(">", "*")
-            assert fnmatchcase(channel["address"], pattern)
+            patterns = [subject.replace(">", "*") for subject in spec.subjects]
+            assert any(fnmatchcase(channel["address"], pattern) for pattern in patterns)
             assert channel["address"].count("{") == len(channel["parameters"])
             roles = {
                 action: {

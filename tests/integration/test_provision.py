@@ -327,7 +327,9 @@ async def test_an_identity_hears_what_the_matrix_grants_and_nothing_else(
         assert await heard(client, queue, texts) == may_hear(identity)
 
 
-@pytest.mark.parametrize("target", ["ledger.main", "control.main", "submit.main.other", "fact.main.binder.bound"])
+@pytest.mark.parametrize(
+    "target", ["ledger.main", "control.main", "control.main.health", "submit.main.other", "fact.main.binder.bound"]
+)
 async def test_a_tenant_cannot_have_a_servers_answer_stored_elsewhere(platform: Platform, target: str) -> None:
     """Reply subjects are not checked against allow-lists; the account's border is what stops them."""
     await platform.add_tenant("acme", {"ci": []})

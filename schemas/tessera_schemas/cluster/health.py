@@ -8,7 +8,7 @@ docs/health.md shows the table (`python -m docs.make_tables`).
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from tessera_schemas.base import Count, Name, Positive, Strict, later
 
@@ -16,6 +16,7 @@ REPUTATION = "reputation"
 """The source that the committer itself is, by the jobs that fail on a node."""
 AILMENTS_MAX = 32
 """So many ailments of a node are taken in from one source; a source that knows more names the gravest."""
+NAMED_CHARACTERS = 20  # of an unknown cause: a refusal has 200, and is to have the whole vocabulary
 
 
 class HealthCause(StrEnum):
@@ -81,10 +82,16 @@ DeviceName = Annotated[str, StringConstraints(max_length=128)]
 EvidenceText = Annotated[str, StringConstraints(max_length=256)]
 
 
+def _known(cause: object) -> object:
+    if not isinstance(cause, str) or cause not in MEANINGS:
+        raise ValueError(f"{str(cause)[:NAMED_CHARACTERS]} is none of {' '.join(MEANINGS)}")
+    return cause
+
+
 class Ailment(Strict):
     """One thing that is wrong with a node now."""
 
-    cause: Annotated[HealthCause, Field(description="What is wrong")]
+    cause: Annotated[HealthCause, BeforeValidator(_known), Field(description="What is wrong")]
     device: Annotated[DeviceName, Field(description="Device that is meant, as its UUID; empty: the node")] = ""
     evidence: Annotated[EvidenceText, Field(description="What was seen, for people and for the record")] = ""
 

@@ -76,7 +76,7 @@ def list_channels() -> dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
     cluster = tuple(f"command.{kind_of(model)}.v1" for model in CLUSTER_COMMANDS)
     return {
         "SUBMIT": (("submit", ".{tenant}", tenants), ("adoptions", f".{{tenant}}.{KUBERNETES}", cluster)),
-        "CONTROL": (("control", "", operators),),
+        "CONTROL": (("control", "", operators), ("health_reports", ".health", ("command.report_health.v1",))),
         "FACTS": (("facts", ".{service}.{kind}", ids("fact.")),),
         "ORDERS": (("orders", ".{pool}", ("order.v1",)),),
         "LEDGER": (("ledger", "", ("ledger_message.v1",)),),

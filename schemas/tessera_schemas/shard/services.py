@@ -124,7 +124,7 @@ OPERATOR_ROLE = RoleSpec(
     name=OPERATOR,
     reads=("FACTS", "ORDERS", *FOLLOWED, "EVENTS", "DLQ"),
     fetches=("LEASES",),  # to see who is alive and leads
-    writes={"CONTROL": ""},
+    writes={"CONTROL": "control.{shard}"},
 )
 
 ADMINISTRATOR_ROLE = RoleSpec(
@@ -224,8 +224,12 @@ SPECS = (
         replicas=Replicas.ALONE,
         reads=(*FOLLOWED, "EVENTS"),
         fetches=("FACTS",),  # to see since when the oldest waits
-        # A request is sent for the tenant of its token, an operator's order for the tenant of the job.
-        writes={"SUBMIT": f"submit.{{shard}}.* submit.{{shard}}.*.{BY_OPERATOR}"},
+        # A request is sent for the tenant of its token, an operator's order for the tenant of the job. Of what is an
+        # operator's alone to say it sends reports of health, on a subject of their own: no configuration, no drain.
+        writes={
+            "SUBMIT": f"submit.{{shard}}.* submit.{{shard}}.*.{BY_OPERATOR}",
+            "CONTROL": "control.{shard}.health",
+        },
         redis=RedisUse.READS,
         tenant_role=LOG_READER,
         speaks_for_tenants=True,

@@ -143,9 +143,9 @@ def _commands(shard: str) -> tuple[StreamSpec, ...]:
         _stream(
             "CONTROL",
             shard,
-            (f"control.{shard}",),
+            (f"control.{shard}", f"control.{shard}.health"),
             Retention.WORK_QUEUE,
-            "Configuration and operators' control of any job.",
+            "Configuration, operators' control of any job, and reports of nodes' health.",
             per_subject_cap=1_000,
             message_bytes_max=PAYLOAD_BYTES_MAX,
             bytes_max=256 * 1024**2,

@@ -86,6 +86,9 @@ NOT_FOR_OPERATORS: Mapping[str, str] = {
     "report_checkpoint": "the job's own tenant knows what its program saved",
     "tell_dataset": "the tenant of a data set says where it is",
 }
+NOT_FOR_AGENTS: Mapping[str, str] = dict.fromkeys(
+    {**TENANT_KINDS, **OPERATOR_KINDS}.keys() - {"report_health"}, "agents report the health of nodes and order nothing"
+)
 NOT_FOR_CLUSTERS: Mapping[str, str] = {"submit_job": "what was found in Kubernetes is adopted, with its owner"}
 
 
@@ -115,6 +118,11 @@ def read_cluster_command(data: bytes) -> Parsed:
 def read_operator_command(data: bytes) -> Parsed:
     """The command of an operator, or every reason why it is not one."""
     return parse(data, OPERATOR_KINDS, NOT_FOR_OPERATORS)
+
+
+def read_health_report(data: bytes) -> Parsed:
+    """The report of a node's health, or every reason why it is not one."""
+    return parse(data, {"report_health": ReportHealth}, NOT_FOR_AGENTS)
 
 
 def parse(data: bytes, kinds: Mapping[str, type[Strict]], elsewhere: Mapping[str, str]) -> Parsed:

@@ -77,13 +77,14 @@ class CommandHandlers:
         return results
 
     async def on_controls(self, batch: list[Delivery]) -> list[object]:
-        """Configuration, and cancels by operators."""
+        """Configuration, cancels by operators, and reports of nodes' health."""
         self._note_redeliveries(batch)
         cases = []
         for delivery in batch:
             message = delivery.message
             origin = Origin(self._shard, subjects.OPERATOR, message.seq, take_trace(message.headers))
-            parsed = reading.read_operator_command(message.data)
+            whole = message.subject == subjects.control(self._shard)
+            parsed = (reading.read_operator_command if whole else reading.read_health_report)(message.data)
             identity = _identity(self._controls, message)
             known = await self._committer_format() if decide.format_needed(parsed) else None
             case = Case(message, origin, decide.judge_operator_command(parsed, origin, known), identity)

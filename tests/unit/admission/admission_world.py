@@ -171,9 +171,11 @@ class World:
         ]
         return await self.handlers.on_submits(deliveries)
 
-    async def controls(self, *bodies: object, headers: Mapping[str, str] | None = None) -> list[object]:
+    async def controls(
+        self, *bodies: object, headers: Mapping[str, str] | None = None, subject: str = f"control.{SHARD}"
+    ) -> list[object]:
         deliveries = [
-            Delivery(Message(f"control.{SHARD}", seq, encoded(body), headers or {}), 1, None)
+            Delivery(Message(subject, seq, encoded(body), headers or {}), 1, None)
             for seq, body in enumerate(bodies, start=1)
         ]
         return await self.handlers.on_controls(deliveries)

@@ -16,7 +16,7 @@ from tessera_schemas.cluster.health import Ailment, HealthAction, HealthCause, H
 from tessera_schemas.cluster.pools import DataCaches, Pool
 from tessera_schemas.config import ConfigBody, Defaults, Flavor, Level, Policy, PriorityClass, Queue, Quota, Tenant
 from tessera_schemas.job import CheckpointPolicy, JobSpec, Resources, Retry, Role, Template, Toleration, Topology
-from tessera_schemas.subjects import control, submit
+from tessera_schemas.subjects import control, health_reports, submit
 from tessera_schemas.work.arrays import Attachment, Condition, Dependency, JobArray, ServiceSize
 from tessera_schemas.work.budgets import Budget, month_text
 from tessera_schemas.work.measured_use import SessionDefaults
@@ -427,7 +427,7 @@ def _reports(shard: str, random: Random, seconds: float) -> list[Command]:
             said += [(at + random.uniform(0.05, 4), ())] + [(at + 4.1, ailments), (at + 4.2, ())] * random.randrange(3)
         for when, what in said:
             report = c.ReportHealth(kind="report_health", v=1, node=node, source=source, ailments=what)
-            made.append(Command(when, control(shard), report.to_bytes()))
+            made.append(Command(when, health_reports(shard), report.to_bytes()))
     return made
 
 

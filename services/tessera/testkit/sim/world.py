@@ -321,7 +321,7 @@ class World:
 
 def answered(command: Command) -> dict[str, str]:
     """Every sender wants its answer, though nobody reads it here."""
-    sender = OPERATOR if command.subject == control(SHARD) else command.subject.split(".")[2]
+    sender = OPERATOR if command.subject.startswith(control(SHARD)) else command.subject.split(".")[2]
     return {REPLY_HEADER: f"{inbox(sender)}.client"}
 
 
