@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel, JsonValue
 
 from tessera.gateway.entrance.problems import refused
+from tessera.gateway.operations.health_reports import NotedHealth
 from tessera.gateway.operations.models import JobPage, OneJob, Ordered, StoredSubmit
 from tessera_schemas.documents.registry import dataschema
 from tessera_schemas.events import CloudEvent, JobAdmittedV1
@@ -95,6 +96,13 @@ EXAMPLES: dict[str, Example] = {
     "hold_job": ORDERED,
     "release_job": ORDERED,
     "set_priority": Example({"priority_class": "low"}, ORDERED.answers),
+    "report_health": Example(
+        {"ailments": [{"cause": "link_errors", "evidence": "CRC errors on link 3"}]},
+        {
+            202: NotedHealth(node="gpu-7", source="rack-agent", state="accepted", as_of=90),
+            NOT_FOUND: refused(Code.NO_SUCH_NODE, "node", "gpu-77").problem(),
+        },
+    ),
     "events": Example(answers={200: f"id: 83\ndata: {EVENT.to_bytes().decode()}\n\n"}),
 }
 """By the name of the operation."""

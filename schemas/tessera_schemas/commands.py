@@ -24,7 +24,7 @@ from tessera_schemas.base import (
     all_printable,
     printable,
 )
-from tessera_schemas.cluster.health import Ailments, Source
+from tessera_schemas.cluster.health import ReportedAilments, Source
 from tessera_schemas.cluster.node_terms import ToldPlaces
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec, LabelValue
@@ -268,7 +268,7 @@ class ReportHealth(Strict):
     v: Literal[1]
     node: NodeName
     source: Source
-    ailments: Ailments = ()
+    ailments: ReportedAilments = ()
     by: Annotated[Sentence, Field(description="Person or agent who reports, as the sender says")] = ""
 
 

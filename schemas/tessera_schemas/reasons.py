@@ -51,6 +51,7 @@ class Code(StrEnum):
     STILL_IN_USE = "StillInUse"
     MEETS_NOTHING = "MeetsNothing"
     NO_SUCH_JOB = "NoSuchJob"
+    NO_SUCH_NODE = "NoSuchNode"
     ALREADY_ENDED = "AlreadyEnded"
     NOT_RUNNING = "NotRunning"
     NO_LOGS = "NoLogs"
@@ -208,6 +209,7 @@ SENTENCES: dict[Code, str] = {
     Code.STILL_IN_USE: "live jobs use this name",
     Code.MEETS_NOTHING: "nothing in the cluster matches",
     Code.NO_SUCH_JOB: "there is no such job",
+    Code.NO_SUCH_NODE: "there is no such node",
     Code.ALREADY_ENDED: "the job has ended already",
     Code.NO_LONGER_SHOWN: "the job has ended, and lists keep only the jobs that ended last",
     Code.NOT_ELASTIC: "the role is not elastic: its number of pods does not change while the job runs",

@@ -10,10 +10,14 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
-from tessera_schemas.base import Count, Name, Positive, Strict, later
+from tessera_schemas.base import Count, Name, Positive, Strict, later, printable
 
 REPUTATION = "reputation"
 """The source that the committer itself is, by the jobs that fail on a node."""
+DCGM, CONDITIONS, SENTINEL, TAINTS, DEVICES = "dcgm", "conditions", "nvsentinel", "device-taints", "devices"
+OPERATOR = "operator"
+OWN_SOURCES = (REPUTATION, DCGM, CONDITIONS, SENTINEL, TAINTS, DEVICES, OPERATOR)
+"""Sources that Tessera's services and operators speak as; no agent does."""
 AILMENTS_MAX = 32
 """So many ailments of a node are taken in from one source; a source that knows more names the gravest."""
 NAMED_CHARACTERS = 20  # of an unknown cause: a refusal has 200, and is to have the whole vocabulary
@@ -150,13 +154,29 @@ def _another(source: str) -> str:
     return source
 
 
+def _an_agents(source: str) -> str:
+    if source in OWN_SOURCES:
+        raise ValueError(f"{', '.join(OWN_SOURCES)} are Tessera's own; take another name")
+    return source
+
+
+def _in_print(ailments: tuple[Ailment, ...]) -> tuple[Ailment, ...]:
+    for ailment in ailments:
+        printable(ailment.device + ailment.evidence)
+    return ailments
+
+
 Source = Annotated[
     Name, AfterValidator(_another), Field(description="Who says so; each source speaks for itself alone")
 ]
+AgentSource = Annotated[Name, AfterValidator(_an_agents)]
+"""Name of an agent, as which no service of Tessera speaks."""
 Ailments = Annotated[
     tuple[Ailment, ...],
     Field(max_length=AILMENTS_MAX, description="All that the source sees of the node now; empty: it is well"),
 ]
+ReportedAilments = Annotated[Ailments, AfterValidator(_in_print)]
+"""Ailments that a command says; stored ones may be older than this rule."""
 
 
 class KnownAilment(Strict):

@@ -30,10 +30,10 @@ from tessera.projection.events import events_of
 from tessera.projection.views import all_views
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
-from tessera_schemas.commands import REPLY_HEADER, TENANT_COMMAND, Answer, SubmitJob, SubmitTemplate
-from tessera_schemas.facts import JobAdmitted
+from tessera_schemas.commands import REPLY_HEADER, TENANT_COMMAND, Answer, ReportHealth, SubmitJob, SubmitTemplate
+from tessera_schemas.facts import HealthReported, JobAdmitted
 from tessera_schemas.ledger import LEDGER_MESSAGE
-from tessera_schemas.text.reading import read_tenant_command
+from tessera_schemas.text.reading import read_health_report, read_tenant_command
 from tests.builders import SHARD, node_seen
 from tests.ledgers import Committed
 
@@ -179,6 +179,7 @@ class World:
         tasks = [
             asyncio.create_task(serve(ports, GatewaySettings(**given), self.stop)),
             asyncio.create_task(self._admission()),
+            asyncio.create_task(self._controls()),
         ]
         try:
             async with asyncio.timeout(SECONDS):
@@ -261,6 +262,23 @@ class World:
                 taken_in = answer.accepted and not command.get("dry_run")
                 if taken_in and command["kind"] in ("submit_job", "submit_template") and self.answers:
                     await self.commit(self._fact(tenant, message.data))
+                await work.ack(delivery)
+
+    async def _controls(self) -> None:
+        """Answers reports of health, and takes them into the ledger while `answers`."""
+        work = MemoryBus(self.broker).work(subjects.stream("CONTROL", SHARD), "admission-control")
+        while True:
+            for delivery in await work.next():
+                message = delivery.message
+                self.commands.append((subjects.OPERATOR, json.loads(message.data)))
+                self.subjects.append(message.subject)
+                parsed = read_health_report(message.data)
+                if self.answers:
+                    answer = Answer(accepted=not parsed.reasons, reasons=parsed.reasons)
+                    self.broker.send(message.headers[REPLY_HEADER], answer.to_bytes())
+                if self.answers and isinstance(parsed.command, ReportHealth):
+                    said = parsed.command.model_dump(exclude={"kind", "v"})
+                    await self.commit(HealthReported(kind="health_reported", **said))
                 await work.ack(delivery)
 
 

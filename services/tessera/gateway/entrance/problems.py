@@ -15,6 +15,7 @@ STATUS: Mapping[Code, int] = {
     Code.FORBIDDEN: 403,
     Code.NO_SUCH_PATH: 404,
     Code.NO_SUCH_JOB: 404,
+    Code.NO_SUCH_NODE: 404,
     Code.METHOD_NOT_ALLOWED: 405,
     Code.ALREADY_ENDED: 409,
     Code.NOT_RUNNING: 409,

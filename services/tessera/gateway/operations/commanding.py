@@ -22,7 +22,7 @@ from tessera.kernel.messaging.requests import Requester
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas import subjects
-from tessera_schemas.commands import TENANT_COMMAND, Answer, SubmitJob, SubmitTemplate
+from tessera_schemas.commands import TENANT_COMMAND, Answer, ReportHealth, SubmitJob, SubmitTemplate
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import JobQueued, JobTurnedAway
@@ -50,16 +50,23 @@ class Commands:
         if len(data) > subjects.SUBMIT_BYTES_MAX:
             numbers = {"bytes": len(data), "bytes_max": subjects.SUBMIT_BYTES_MAX}
             raise refused(Code.TOO_LARGE, numbers=numbers)
-        answer = await self._stored_and_answered(tenant, data, by_operator)
+        subject = subjects.submit_by_operator if by_operator else subjects.submit
+        return await self._accepted(subject(self._settings.shard, tenant), tenant, data)
+
+    async def report_health(self, report: ReportHealth) -> Answer | None:
+        """As `send`, for what an agent or an operator says of a node; no other command is taken where this goes."""
+        return await self._accepted(subjects.health_reports(self._settings.shard), subjects.OPERATOR, report.to_bytes())
+
+    async def _accepted(self, subject: str, tenant: str, data: bytes) -> Answer | None:
+        answer = await self._stored_and_answered(subject, tenant, data)
         if answer is not None and not answer.accepted:
             raise all_of(answer.reasons)
         return answer
 
-    async def _stored_and_answered(self, tenant: str, data: bytes, by_operator: bool) -> Answer | None:
-        subject = subjects.submit_by_operator if by_operator else subjects.submit
+    async def _stored_and_answered(self, subject: str, tenant: str, data: bytes) -> Answer | None:
         try:
             return await self._asking.ask(
-                subject(self._settings.shard, tenant),
+                subject,
                 data,
                 tenant=tenant,
                 answer_seconds=self._settings.answer_seconds,

@@ -34,6 +34,7 @@ from tessera.gateway.operations.commanding import (
     spec_of,
 )
 from tessera.gateway.operations.free_slots import SlotHandlers
+from tessera.gateway.operations.health_reports import HealthReports
 from tessera.gateway.operations.listing import ListHandlers
 from tessera.gateway.operations.paging import JobPages
 from tessera.gateway.operations.resizing import SizeHandlers
@@ -109,6 +110,7 @@ class Handlers:
         lists = ListHandlers(state, clock, self._sees_pool, self._queues_of, commands)
         self.services, self.datasets, self.budgets = lists.services, lists.datasets, lists.budgets
         self.tell_places = lists.tell_places
+        self.report_health = HealthReports(state, commands).report_health
         sizes = SizeHandlers(state, arrivals, self._live, self._order, specs, settings.answer_seconds)
         self.scale_service, self.shift_roles = sizes.scale_service, sizes.shift_roles
         self.roll_service = sizes.roll_service

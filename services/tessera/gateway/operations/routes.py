@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from tessera.gateway.operations import account_models, dataset_models, models, queries, slot_models
+from tessera.gateway.operations.health_reports import HealthReportBody, NotedHealth
 from tessera.gateway.operations.queries import NoQuery
 from tessera.gateway.operations.rollouts import RolloutBody
 from tessera_schemas.shard.status import ShardStatus
@@ -143,6 +144,15 @@ ROUTES = (
     ),
     _read("/v1/work", "work", "List live jobs in groups: by tenant, and by why they wait", models.WorkGroups),
     _read("/v1/nodes", "nodes", "List nodes with what is free on them", models.NodeList),
+    Route(
+        "POST",
+        "/v1/nodes/{node}/health",
+        "report_health",
+        "Say all that is wrong with a node, as an operator or an agent sees it; nothing: it is well",
+        {200: NotedHealth, 202: NotedHealth},
+        (400, 404, 413, 422, 503),
+        body=HealthReportBody,
+    ),
     _read("/v1/queues", "queues", "List queues with what they hold", models.QueueList),
     _read("/v1/budgets", "budgets", "List monthly budgets with what is spent of each", models.BudgetList, (422,)),
     _read("/v1/services", "services", "List services with their replicas", models.ServiceList, (422,)),

@@ -27,11 +27,18 @@ from tessera.reclamation.health.conditions import (
 from tessera.reclamation.health.counters import GpuCounters, HealthSamples
 from tessera.reclamation.health.damping import Damper, Sighting
 from tessera.reclamation.settings import ReclamationSettings
-from tessera_schemas.cluster.health import Ailment, HealthAction, HealthPolicy
+from tessera_schemas.cluster.health import (
+    CONDITIONS,
+    DCGM,
+    DEVICES,
+    SENTINEL,
+    TAINTS,
+    Ailment,
+    HealthAction,
+    HealthPolicy,
+)
 from tessera_schemas.facts import HealthSeen
 
-DCGM, CONDITIONS, SENTINEL, TAINTS, DEVICES = "dcgm", "conditions", "nvsentinel", "device-taints", "devices"
-"""Names of the sources."""
 GAP_PERIODS = 4
 AGAIN_SECONDS = 300
 """From when a word that the ledger has not taken in is said again."""
