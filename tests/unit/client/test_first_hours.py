@@ -38,6 +38,30 @@ def test_a_token_for_one_thing_is_a_tenants(tmp_path: Path, beside: list[str]) -
     assert "with --only" in said.output
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["lab", "--only", "health"], "--only health"),
+        (["--operator", "--only", "health"], "--only health"),
+        (["--only", "health", "--user", "ana"], "--only health"),
+        (["--operator", "--source", "rack-agent"], "--only health"),
+        (["--only", "health", "--source", "dcgm"], "are Tessera's own"),
+        (["--only", "health", "--source", "Rack Agent"], "of a-z, 0-9 and -"),
+    ],
+)
+def test_a_token_for_health_is_an_agents_alone(tmp_path: Path, words: list[str], why: str) -> None:
+    said = CliRunner().invoke(app, ["token", "new", *words, "--credentials", str(tmp_path)])
+    assert (said.exit_code, list(tmp_path.glob("*tokens*"))) == (Exit.USAGE, []), said.output
+    assert why in said.output
+
+
+def test_a_token_for_health_is_listed_with_its_source(tmp_path: Path) -> None:
+    at = ["--credentials", str(tmp_path)]
+    assert not CliRunner().invoke(app, ["token", "new", "--only", "health", "--source", "rack-agent", *at]).exit_code
+    (listed,) = json.loads(CliRunner().invoke(app, ["token", "list", "-o", "json", *at]).stdout)["items"]
+    assert (listed["kind"], listed["only"], listed["source"]) == ("operator", "health", "rack-agent")
+
+
 def test_the_list_of_tokens_says_what_each_is_for(tmp_path: Path) -> None:
     (tmp_path / "lab.json").write_text("{}")
     at = ["--credentials", str(tmp_path)]

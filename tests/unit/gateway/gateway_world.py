@@ -125,8 +125,8 @@ class World:
         self.stop = asyncio.Event()
         self._told = 0
 
-    def token(self, tenant: str | None, user: str = "", only: Only | None = None) -> str:
-        return add_token(self.tokens_file, tenant, user, only)
+    def token(self, tenant: str | None, user: str = "", only: Only | None = None, source: str | None = None) -> str:
+        return add_token(self.tokens_file, tenant, user, only, source)
 
     def stream(self, kind: str) -> Stream:
         return self.broker.stream(subjects.stream(kind, SHARD))

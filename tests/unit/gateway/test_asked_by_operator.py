@@ -23,6 +23,13 @@ def test_a_local_platform_keeps_one_token_of_the_operator_and_makes_it_anew_once
     assert kept.read_text() != first
 
 
+def test_a_token_for_health_is_kept_as_no_operators(tmp_path: Path) -> None:
+    tokens, kept = tmp_path / "gateway-tokens.toml", tmp_path / "operator.token"
+    kept.write_text(narrow := add_token(tokens, None, only="health"))
+    keep_operator_token(tokens, kept)
+    assert kept.read_text() != narrow
+
+
 async def test_an_operators_order_is_sent_as_one_and_its_hold_is_not_let_go_by_the_tenant(world: World) -> None:
     fact, lab, operator = admitted("k1"), world.token("lab"), world.token(None)
     other, path = world.token("other"), f"/v1/jobs/{fact.job_id}"

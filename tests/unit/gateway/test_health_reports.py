@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tessera.gateway.operations.routes import ROUTES
 from tessera.kernel.errors import Full
 from tessera_schemas.cluster.health import AILMENTS_MAX, HealthAction, HealthCause, HealthPolicy
 from tests.builders import SHARD, config_proposed, node_seen
@@ -122,6 +123,35 @@ async def test_a_node_that_is_not_there_is_refused_by_name(world: World, node: s
         said = await world.ask("POST", f"/v1/nodes/{node}/health", token, SICK)
     assert (said.status, said.code, said.body["field"]) == (404, "NoSuchNode", "node"), said.body
     assert node not in ("node-x", "lost") or f"({node})" in said.body["sentence"]
+    assert world.commands == []
+
+
+async def test_a_token_for_health_reports_as_its_agent_and_does_nothing_else(world: World) -> None:
+    await careful(world)
+    token = world.token(None, only="health", source="rack-agent")
+    async with world.gateway():
+        said = await world.ask("POST", PATH, token, SICK)
+        named = await world.ask("POST", PATH, token, {"ailments": [], "source": "rack-agent"})
+        others = [
+            await world.ask(route.method, route.path, token, json={} if route.method != "GET" else None)
+            for route in ROUTES
+            if route.name != "report_health"
+        ]
+        unknown = await world.ask("GET", "/v1/no-such", token)
+    assert [(each.status, each.body["source"]) for each in (said, named)] == [(202, "rack-agent")] * 2
+    assert {(each.status, each.code) for each in (*others, unknown)} == {(403, "Forbidden")}
+    assert "this token is for health only" in others[0].body["sentence"]
+    assert (len(others), len(world.commands)) == (len(ROUTES) - 1, 2)
+
+
+@pytest.mark.parametrize("source", ["fabric-agent", "operator", "dcgm"])
+async def test_an_agent_speaks_as_no_other_source(world: World, source: str) -> None:
+    await careful(world)
+    token = world.token(None, only="health", source="rack-agent")
+    async with world.gateway():
+        said = await world.ask("POST", PATH, token, {**WELL, "source": source})
+    assert (said.status, said.code, said.body["field"]) == (403, "Forbidden", "source")
+    assert "the token speaks as rack-agent" in said.body["sentence"]
     assert world.commands == []
 
 

@@ -59,6 +59,36 @@ def test_no_operators_and_no_users_token_is_for_one_thing_only(path: Path, owner
         read_entries(path)
 
 
+def test_a_token_for_health_is_an_agents_and_speaks_as_one_source(path: Path) -> None:
+    named, unnamed = add_token(path, None, only="health", source="rack-agent"), add_token(path, None, only="health")
+    tokens = loaded(path)
+    rack, other = tokens.caller(named), tokens.caller(unnamed)
+    assert rack is not None
+    assert other is not None
+    assert (rack.tenant, rack.only, rack.source, tokens.holds(rack)) == (None, "health", "rack-agent", True)
+    assert other.source == f"agent-{other.token_id}"
+    path.write_text(path.read_text().replace("'rack-agent'", "'fabric-agent'"))
+    assert not loaded(path).holds(rack)
+
+
+@pytest.mark.parametrize(
+    ("owner", "why"),
+    [
+        ("kind = 'operator'\nonly = 'health'", "a token for health"),
+        ("kind = 'operator'\nsource = 'rack-agent'", "a token for health"),
+        ("kind = 'tenant'\ntenant = 'lab'\nonly = 'health'\nsource = 'rack-agent'", "a token for health"),
+        ("kind = 'operator'\nonly = 'health'\nsource = 'rack-agent'\nuser = 'ana'", "operators submit nothing"),
+        ("kind = 'operator'\nonly = 'health'\nsource = 'dcgm'", "is not a file of tokens"),
+        ("kind = 'operator'\nonly = 'health'\nsource = 'operator'", "is not a file of tokens"),
+    ],
+    ids=["no source", "an operator's with one", "a tenant's", "a user's", "reclamation's own", "the operators' own"],
+)
+def test_no_other_token_reports_health_and_none_as_what_is_tesseras_own(path: Path, owner: str, why: str) -> None:
+    path.write_text(f"['4f1d0c2ab37e']\n{owner}\nsha256 = '{'0' * 64}'\n")
+    with pytest.raises(StartupError, match=why):
+        read_entries(path)
+
+
 def test_a_file_that_was_written_before_tokens_had_users_is_read_and_kept(path: Path) -> None:
     path.write_text(f"['4f1d0c2ab37e']\nkind = 'tenant'\ntenant = 'lab'\nsha256 = '{'0' * 64}'\n")
     before = path.read_text()

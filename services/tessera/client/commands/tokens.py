@@ -13,6 +13,7 @@ from tessera.client.views.rendering import Column, Output, notify, show
 from tessera.gateway.entrance.tokens import FILE_NAME, Only, add_token, drop_token, read_entries
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import tenant_identity
+from tessera_schemas.cluster.health import OWN_SOURCES
 from tessera_schemas.subjects import MAIN_SHARD
 
 Credentials = Annotated[
@@ -20,7 +21,9 @@ Credentials = Annotated[
     typer.Option("--credentials", help="Directory of the identities, where the file of hashes is", show_default=False),
 ]
 
-FIELDS = ("id", "kind", "tenant", "user", "only")
+FIELDS = ("id", "kind", "tenant", "user", "only", "source")
+
+FORMS = "name a tenant, with --user a user of it or with --only places, or say --operator, or --only health"
 
 tokens = typer.Typer(help="Tokens of the HTTP API.", no_args_is_help=True)
 
@@ -34,13 +37,24 @@ async def new(
     user: Annotated[str, typer.Option(help="User of the tenant who submits with it", show_default=False)] = "",
     only: Annotated[
         Only | None,
-        typer.Option("--only", help="places: it may tell where the tenant's data sets are, and nothing else"),
+        typer.Option(
+            "--only",
+            help="All that it may do. places: tell where the tenant's data sets are. health, without a tenant: report "
+            "the health of nodes",
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(help="Agent as which a token for health speaks; else agent- and its id", show_default=False),
     ] = None,
     credentials: Credentials = None,
 ) -> None:
     """Make a token and show it, this once; the gateway takes it within seconds."""
-    if (tenant is None) != operator or (operator and (user or only)) or (user and only):
-        raise Failure(Exit.USAGE, "token: name a tenant, with --user a user of it or with --only, or say --operator")
+    of_agent = only == "health"
+    if (tenant is None) != (operator or of_agent) or (operator and only) or (source and not of_agent):
+        raise Failure(Exit.USAGE, f"token: {FORMS}")
+    if user and (tenant is None or only):
+        raise Failure(Exit.USAGE, f"token: {FORMS}")
     if tenant is not None:
         tenant_identity(tenant)
     path = _file(at, credentials)
@@ -50,10 +64,13 @@ async def new(
             f"tenant {tenant}: is not known in {path.parent}; `tessera apply` a configuration that names it first",
         )
     try:
-        print(add_token(path, tenant, user, only))
+        print(add_token(path, tenant, user, only, source))
     except ValidationError as error:
         said = "write at most 63 letters, digits and ._- that begin and end with a letter or digit"
-        raise Failure(Exit.USAGE, f"token --user {user}: {said}") from error
+        if source:
+            own = ", ".join(OWN_SOURCES)
+            said = f"write 1 to 63 of a-z, 0-9 and - that begin and end with a letter or digit; {own} are Tessera's own"
+        raise Failure(Exit.USAGE, f"token {f'--source {source}' if source else f'--user {user}'}: {said}") from error
     notify(f"only its hash is kept, in {path}; it counts within two seconds: `Authorization: Bearer TOKEN`")
 
 
@@ -68,7 +85,7 @@ async def list_(
     path = _file(at, credentials)
     entries = read_entries(path) if path.exists() else {}
     rows = [
-        (token_id, entry.kind, entry.tenant or "", entry.user, entry.only or "")
+        (token_id, entry.kind, entry.tenant or "", entry.user, entry.only or "", entry.source or "")
         for token_id, entry in sorted(entries.items())
     ]
     show(output, COLUMNS, [dict(zip(FIELDS, row, strict=True)) for row in rows], None)

@@ -29,7 +29,10 @@ from tessera.kernel.service.trace import TRACEPARENT, bind, take_trace
 from tessera_schemas.reasons import CODES, Code
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
-ROUTES: Mapping[Only, frozenset[str]] = {"places": frozenset({"tell_places"})}
+ROUTES: Mapping[Only, frozenset[str]] = {
+    "places": frozenset({"tell_places"}),
+    "health": frozenset({"report_health"}),
+}
 """Names of the routes that narrowed tokens may ask."""
 STRANGERS = "strangers"
 STRANGERS_PER_SECOND = 20

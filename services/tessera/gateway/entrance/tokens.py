@@ -23,6 +23,7 @@ from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
 from tessera.kernel.process.files import write_private
 from tessera_schemas.base import Digest, Name, Strict
+from tessera_schemas.cluster.health import AgentSource
 from tessera_schemas.job import LabelValue
 
 FILE_NAME = "gateway-tokens.toml"
@@ -32,22 +33,38 @@ _NOBODY = "0" * 64  # compared with when there is no such id, so that both cases
 
 log = structlog.get_logger()
 
-Only = Literal["places"]
-"""What a narrowed token is for: `places`, to say which nodes have data sets of its tenant, for programs on nodes."""
+Only = Literal["places", "health"]
+"""
+What a narrowed token is for: `places`, to say which nodes have data sets of its tenant, for programs on nodes;
+`health`, to report the health of nodes, for agents of the operator.
+"""
 
 
 class TokenEntry(Strict):
     """
     Identity of a token; an operator's has no tenant and sees all. `user`: who submits with it; "" is as jobs say.
 
-    `only`: all that may be done with it; None is everything.
+    `only`: all that may be done with it; None is everything. `source`: the agent that a token for health speaks as.
     """
 
     kind: Literal["tenant", "operator"]
     tenant: Name | None = None
     user: LabelValue = ""
     only: Only | None = None
+    source: AgentSource | None = None
     sha256: Digest
+
+    def fault(self) -> str:
+        """What no entry may be, as what the file has; "" for nothing."""
+        if (self.kind == "tenant") != (self.tenant is not None):
+            return "a tenant's token without a tenant, or an operator's with one"
+        if self.only == "places" and (self.user or self.tenant is None):
+            return "an operator's or a user's token that is for one thing only"
+        if self.user and self.tenant is None:
+            return "an operator's token with a user; operators submit nothing"
+        if (self.only == "health") != (self.source is not None) or (self.source and self.tenant is not None):
+            return "a token for health that is a tenant's or has no source, or another with one"
+        return ""
 
 
 Entries = RootModel[dict[str, TokenEntry]]
@@ -58,7 +75,8 @@ class Caller:
     """
     Caller of a request; `tenant` is None for an operator. `ends_s`: of a short token, when it ends; else 0.
 
-    `user` is the one to whom the token is bound, "" for none; `only` is all that it may do, None for everything.
+    `user` is the one to whom the token is bound, "" for none; `only` is all that it may do, None for everything;
+    `source` is the agent as which alone it reports health, None for no such token.
     """
 
     token_id: str
@@ -66,6 +84,7 @@ class Caller:
     ends_s: int = 0
     user: str = ""
     only: Only | None = None
+    source: str | None = None
 
     def may_see(self, tenant: str) -> bool:
         """Tells whether the caller may see the tenant's jobs: the tenant itself, or an operator."""
@@ -131,15 +150,15 @@ class TokenFile:
         known = hmac.compare_digest(digest(secret), entry.sha256 if entry is not None else _NOBODY)
         if entry is None or not known or not token.startswith("tessera_"):
             return None
-        return Caller(token_id, entry.tenant, user=entry.user, only=entry.only)
+        return Caller(token_id, entry.tenant, user=entry.user, only=entry.only, source=entry.source)
 
     def holds(self, caller: Caller) -> bool:
         """Whether the caller's token is still in force."""
         if caller.ends_s:
             return self._short is not None and self._short.holds(caller)
         entry = self._entries.get(caller.token_id)
-        same = (caller.tenant, caller.user, caller.only)
-        return entry is not None and (entry.tenant, entry.user, entry.only) == same
+        same = (caller.tenant, caller.user, caller.only, caller.source)
+        return entry is not None and (entry.tenant, entry.user, entry.only, entry.source) == same
 
 
 def digest(secret: str) -> str:
@@ -154,21 +173,24 @@ def read_entries(path: Path) -> dict[str, TokenEntry]:
     except (OSError, ValueError, RecursionError) as error:
         why = f"cannot be read ({error})" if isinstance(error, OSError) else "is not a file of tokens"
         raise StartupError(f"tokens: {path} {why}; make tokens with `tessera token new`") from error
-    if any((entry.kind == "tenant") != (entry.tenant is not None) for entry in entries.values()):
-        raise StartupError(f"tokens: {path} has a tenant's token without a tenant, or an operator's with one")
-    if any(entry.user and entry.tenant is None for entry in entries.values()):
-        raise StartupError(f"tokens: {path} has an operator's token with a user; operators submit nothing")
-    if any(entry.only and (entry.user or entry.tenant is None) for entry in entries.values()):
-        raise StartupError(f"tokens: {path} has an operator's or a user's token that is for one thing only")
+    if fault := next(filter(None, (entry.fault() for entry in entries.values())), ""):
+        raise StartupError(f"tokens: {path} has {fault}")
     return entries
 
 
-def add_token(path: Path, tenant: str | None, user: str = "", only: Only | None = None) -> str:
-    """Put a new token into the file and return it, the only time that it is seen; no tenant makes an operator's."""
+def add_token(
+    path: Path, tenant: str | None, user: str = "", only: Only | None = None, source: str | None = None
+) -> str:
+    """
+    Put a new token into the file and return it, the only time that it is seen; no tenant makes an operator's.
+
+    One for health without a `source` speaks as an agent that is named after it.
+    """
     entries = read_entries(path) if path.exists() else {}
     token_id, secret = ids.password()[:ID_CHARACTERS], ids.password()
     kind: Literal["tenant", "operator"] = "operator" if tenant is None else "tenant"
-    entry = TokenEntry(kind=kind, tenant=tenant, user=user, only=only, sha256=digest(secret))
+    source = f"agent-{token_id}" if source is None and only == "health" else source
+    entry = TokenEntry(kind=kind, tenant=tenant, user=user, only=only, source=source, sha256=digest(secret))
     _write(path, {**entries, token_id: entry})
     return f"tessera_{token_id}_{secret}"
 
@@ -179,7 +201,7 @@ def keep_operator_token(path: Path, kept: Path) -> None:
     tokens.load()
     with suppress(OSError, ValueError):
         caller = tokens.caller(kept.read_text(encoding="utf-8"))
-        if caller is not None and caller.tenant is None:
+        if caller is not None and caller.tenant is None and caller.only is None:
             return
     write_private(kept, add_token(path, None).encode())
 

@@ -68,7 +68,10 @@ class HealthReports:
         if policy is None:
             detail = "the configuration has no `health`, so that nothing that is said of nodes is taken in"
             raise refused(Code.NOT_CONFIGURED, "health", detail)
-        source = body.source or OPERATOR
+        source = body.source or caller.source or OPERATOR
+        if caller.source not in (None, source):
+            detail = f"the token speaks as {caller.source}; leave source out, or report with a token of the other"
+            raise refused(Code.FORBIDDEN, "source", detail)
         causes = dict.fromkeys(each.cause for each in body.ailments)
         ignored = tuple(cause for cause in causes if policy.action_for(cause) is HealthAction.IGNORE)
         noted = NotedHealth(node=node, source=source, state="known", ignored=ignored, as_of=self._state.n)
