@@ -235,6 +235,8 @@ class Api:
             return Busy(f"HTTP API at {self.url}: {sentence}", float(problem.get("retry_after") or 1))
         if status in AWAY:
             return Transient(f"HTTP API at {self.url}: {sentence}")
+        if problem.get("code") == Code.NO_SUCH_NODE:
+            return Failure(Exit.NOT_FOUND, f"{sentence}; see `tessera nodes`")
         if status == HTTPStatus.NOT_FOUND:
             what = f"job {path.split('/')[3]}: there is none" if path.startswith(f"{JOBS}/") else f"{path}: not found"
             return Failure(Exit.NOT_FOUND, f"{what}; see `tessera ls`")

@@ -304,6 +304,19 @@ class Tessera:
         if answer is not None and not answer.accepted:
             raise Refused(answer.reasons)
 
+    async def report_health(
+        self, node: str, ailments: Sequence[Mapping[str, str]] = (), *, source: str | None = None
+    ) -> None:
+        """
+        Say all that is wrong with a node now, through the gateway; nothing: it is well. Raises Refused, Failure.
+
+        An ailment is `{"cause": "link_errors"}`, with `evidence` and `device` if need be. Needs an operator's token, or
+        one for health, which says the `source` by itself.
+        """
+        from tessera.client.sending.sending_by_api import report_by_api
+
+        await report_by_api(self._api(), node, ailments, source)
+
     async def cancel(self, job: str, why: str = "", now: bool = False) -> None:
         """
         Ask for a job of this tenant, by its id, to be cancelled; returns once the request is stored. Raises Refused.

@@ -1,6 +1,6 @@
 """Commands of a tenant through the gateway, which answers for admission and the ledger."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from tessera.client.connect.api import JOBS, Api, path_of
@@ -76,3 +76,9 @@ async def tell_by_api(api: Api, name: str, places: ToldPlaces) -> Json:
     """Say which nodes have a data set, by name; the gateway's answer. Raises Refused, Failure, Transient."""
     body = places.model_dump(mode="json", exclude_defaults=True, include={*ToldPlaces.model_fields})
     return (await api.ask("PUT", f"/v1/datasets/{quote(name, safe='')}/places", {}, body))[1]
+
+
+async def report_by_api(api: Api, node: str, ailments: Sequence[Mapping[str, str]], source: str | None) -> None:
+    """Say what is wrong with a node. Raises Refused, Failure, Transient."""
+    body: Json = {"ailments": [dict(each) for each in ailments]} | ({} if source is None else {"source": source})
+    await api.post(f"/v1/nodes/{quote(node, safe='')}/health", body)

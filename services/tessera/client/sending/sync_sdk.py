@@ -110,6 +110,7 @@ class SyncTessera:
     resize = _waits(Tessera.resize)
     checkpoint = _waits(Tessera.checkpoint)
     tell_dataset = _waits(Tessera.tell_dataset)
+    report_health = _waits(Tessera.report_health)
 
     def _done(self, work: Coroutine[Any, Any, T]) -> T:
         return _done(self._loop, work)
