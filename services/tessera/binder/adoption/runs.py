@@ -150,7 +150,8 @@ class AdoptedRuns:
             away = [rank for rank, pod in there.items() if (_is_taken_away(pod, rank) if pod else rank in gone)]
             lost += away if away and await self._wants_fewer(job) else []
         if run.started and not run.stopping:
-            lost += await self._given_up(job, run, {rank: pod for rank, pod in there.items() if _has_failed(pod)})
+            failed = {rank: pod for rank, pod in there.items() if pod is not None and pod.phase == "Failed"}
+            lost += await self._given_up(job, run, failed)
         if lost:
             reason, ranks = Reason(code=Code.SHRUNK, detail="its owner goes on without them"), (*left, *lost)
             lost_pods = PodsLost(kind="pods_lost", run_id=run.run_id, ranks=tuple(sorted(ranks)), reason=reason)
@@ -190,7 +191,7 @@ class AdoptedRuns:
         why = {"reason": reason_of(end), "own": end_of(end.code).spends, "exit_code": end.end.exit_code}
         return fact.model_copy(update=why)
 
-    async def _given_up(self, job: Job, run: Run, failed: Mapping[int, Pod | None]) -> list[int]:
+    async def _given_up(self, job: Job, run: Run, failed: Mapping[int, Pod]) -> list[int]:
         """The ranks of failed pods whose indexes a Job with a limit for each gives up; it has its time to say so."""
         owner = await self._owners.of(job.tenant, job.adopted) if failed and job.adopted is not None else None
         if owner is None or not may_give_up(owner) or ending_of(owner):
@@ -482,15 +483,10 @@ def _is_paused(owner: Json) -> bool:
     return is_suspended(owner) or (wanted is not None and not any(wanted.values()))
 
 
-def _has_failed(pod: Pod | None) -> bool:
-    return pod is not None and pod.phase == "Failed"
-
-
 def _is_taken_away(pod: Pod, rank: int) -> bool:
     """Whether a pod that had not ended by itself is on its way out; its program may have ended since, by SIGTERM."""
-    if not pod.deleting or not pod.over:
-        return pod.deleting
-    return is_broken(pod) and broken_of(pod, rank, True, no_boots).code is Code.POD_DELETED
+    by = broken_of(pod, rank, True, no_boots).code if is_broken(pod) else None
+    return pod.deleting and (not pod.over or by is Code.POD_DELETED)
 
 
 def _may_be_bound(pod: Json, job: Job, run: Run) -> bool:
