@@ -176,7 +176,7 @@ sim: $(READY) #: simulate SEEDS seeds from FIRST on (make sim SEEDS=1000 FIRST=1
 	$(BIN)/python -m tessera.testkit.sim --seeds $(SEEDS) --first $(FIRST)
 
 damage: $(READY) #: every kind of damage to a ledger, each mended by the commands of docs/operations.md (minutes)
-	TESSERA_EVERY_DAMAGE=1 $(BIN)/pytest -q -n0 tests/operations/test_runbooks.py
+	EVERY_TEST=1 $(BIN)/pytest -q -n0 tests/operations/test_runbooks.py
 
 nightly: $(READY) ## all that explores (new seeds and faults, mutants, bad input, damage), with a report; PARTS="seeds chaos" MINUTES=30
 	@$(BIN)/python -m tests.nightly --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED)) $(PARTS)

@@ -56,7 +56,7 @@ if PROFILE == "same":
 
 
 SEEDS = "tests/simulation/test_seeds.py"
-EVERY_TEST = "TESSERA_EVERY_TEST"
+EVERY_TEST = "EVERY_TEST"
 """The variable that has tests marked `nightly` run, too."""
 
 # Files that take a minute or more, the longest first: begun last, each would be waited for by idle workers.

@@ -32,6 +32,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.nightly("a minute and a half of processors for the form of a report")
 @pytest.mark.parametrize(("measure", "rows"), ROWS)
 async def test_each_row_has_its_rounds_its_floor_and_the_ratio(
     measure: Callable[[], Awaitable[list[ReportRow]]], rows: int

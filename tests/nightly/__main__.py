@@ -80,7 +80,7 @@ def parts(minutes: float, seed: int) -> list[Part]:
             "long",
             "do the tests hold that take too long for each change",
             (*pytest, "-rs", "-n", "2", "-m", "nightly", "tests"),
-            {"TESSERA_EVERY_TEST": "1"},
+            {"EVERY_TEST": "1"},
         ),
         Part(
             "chaos",
@@ -103,7 +103,7 @@ def parts(minutes: float, seed: int) -> list[Part]:
             "damage",
             "do the runbooks mend every damage",
             (*pytest, "-n0", "tests/operations/test_runbooks.py"),
-            {"TESSERA_EVERY_DAMAGE": "1"},
+            {"EVERY_TEST": "1"},
         ),
         Part(
             "shares",

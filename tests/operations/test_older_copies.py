@@ -33,6 +33,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 LONG = 1_000.0
 STREAMS = ("SUBMIT", "CONTROL", "ORDERS", "EVENTS", "SNAP", "LEASES", "DLQ")
 REDIS, LOGS, DURABLE = "redis", "job-logs", "durable"
+AT_NIGHT = [pytest.param(part, marks=pytest.mark.nightly("20 s for each part")) for part in (*STREAMS[3:], LOGS)]
 
 
 @dataclass
@@ -131,7 +132,7 @@ async def ended(live: Live, name: str, **more: Any) -> str:
     return done.job_id
 
 
-@pytest.mark.parametrize("part", [*STREAMS, REDIS, LOGS])
+@pytest.mark.parametrize("part", [*STREAMS[:3], REDIS, *AT_NIGHT])
 async def test_what_is_lost_made_anew_or_older_swallows_nothing(kept: Kept, part: str, tmp_path: Path) -> None:
     live, since = kept.live, kept.live.state.n
     await ended(live, "before-the-copy")

@@ -259,10 +259,7 @@ SERVICES_THAT_LOOK = tuple(service for service in SERVICES if service != "notifi
 """Who looks whether the ledger has its end: everybody but the notifier, who reads public events alone."""
 READERS = ("scheduler", "queueing", "binder", "reclamation", "projection")
 """Who follows the ledger record by record."""
-EVERY_KIND = pytest.mark.skipif(
-    not os.environ.get("TESSERA_EVERY_DAMAGE"),
-    reason="a minute more for all kinds of damage: `make damage` runs every one",
-)
+EVERY_KIND = pytest.mark.nightly("all kinds of damage, a minute each; `make damage` runs every one")
 """Of damage that is found and mended as another kind here is."""
 
 
@@ -274,7 +271,7 @@ EVERY_KIND = pytest.mark.skipif(
         pytest.param(flip_an_old_byte, "", "gap: after 2 comes 4", marks=EVERY_KIND),
         pytest.param(restore_older_streams, LOST_END, "Redis knows message", marks=EVERY_KIND),
         (restore_older_ledger, LOST_END, "EVENTS knows message"),
-        (fork, "fork", "fork: message"),
+        pytest.param(fork, "fork", "fork: message", marks=EVERY_KIND),
         pytest.param(leave_a_gap, "calls itself", "gap: after", marks=EVERY_KIND),
         pytest.param(write_nonsense, "cannot be read", "is no ledger message", marks=EVERY_KIND),
     ],

@@ -134,6 +134,7 @@ def first_day_of(newcomer: str, policy: str) -> float:
     return had / (gpus * DAY_SECONDS)
 
 
+@pytest.mark.nightly("a minute for a week")
 def test_who_comes_after_a_week_of_another_gets_more_than_by_what_is_held_now() -> None:
     by_held, over_weeks = (first_day_of("new", policy) for policy in ("skip-users", "skip-share"))
     assert 0.5 <= by_held < 0.6 < over_weeks <= 0.75
