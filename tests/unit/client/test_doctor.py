@@ -6,12 +6,23 @@ from typing import Any
 
 import pytest
 
-from tessera.client.cluster.doctor import CLUSTER_WIDE, NO_SUSPENSION, OF_TENANT, ROLES, account, check_cluster
+from tessera.client.cluster.doctor import (
+    CLUSTER_WIDE,
+    NO_SUSPENSION,
+    OF_TENANT,
+    ROLES,
+    account,
+    check_cluster,
+    parts_that_change_nodes,
+)
 from tessera.client.cluster.findings import Finding
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
 from tessera_schemas.cluster.cluster_roles import Right
+from tessera_schemas.cluster.fencing import Fencing
+from tessera_schemas.cluster.pools import Pool
 from tessera_schemas.shard.services import COMPACT, LAYOUTS, SEPARATE
+from tests.builders import config_body
 
 Json = dict[str, Any]
 EVERYTHING = frozenset(OF_TENANT.union(*CLUSTER_WIDE.values()))
@@ -28,8 +39,8 @@ def suspended_job(namespace: str, scheduler: str = "tessera") -> Json:
 
 class Api:
     """
-    Namespaces in `let_in` have the binder's RoleBinding; `lacks` are rights that nobody has. Accounts are those of the
-    layout's processes.
+    Namespaces in `let_in` have the binder's RoleBinding; `lacks` are rights that nobody has, `gains` those that the
+    binder has besides. Accounts are those of the layout's processes.
     """
 
     def __init__(
@@ -43,7 +54,9 @@ class Api:
         fails: Exception | None = None,
         fails_to_say: Exception | None = None,
         layout: str = SEPARATE,
+        gains: frozenset[Right] = frozenset(),
     ) -> None:
+        self.gains = gains
         self.processes = LAYOUTS[layout]
         self.pods, self.jobs, self.let_in, self.lacks = list(pods), list(jobs), let_in, lacks
         self.others, self.nodes = dict(others), list(nodes)
@@ -66,6 +79,8 @@ class Api:
             assert user == account("binder")
             return namespace in self.let_in and right in OF_TENANT - self.lacks
         hosted = self.processes.get(user.rpartition("-")[2], ())
+        if "binder" in hosted and right in self.gains:
+            return True
         return any(right in CLUSTER_WIDE.get(service, frozenset()) - self.lacks for service in hosted)
 
 
@@ -138,6 +153,24 @@ async def test_services_that_share_a_process_have_the_rights_of_its_account() ->
     assert await lines(Api(let_in=("lab",), layout=COMPACT), "lab") == []
     found = await lines(Api(let_in=("lab",), layout=COMPACT, lacks=frozenset({Right("", "nodes", "get")})), "lab")
     assert [line.partition(" may not ")[0] for line in found] == ["reclamation", "binder"]
+
+
+@pytest.mark.parametrize("layout", [SEPARATE, COMPACT])
+async def test_a_binder_that_may_not_change_nodes_is_told_where_the_configuration_needs_it(layout: str) -> None:
+    changes = {"configs": [{"name": name, "gives": {name: 1}} for name in ("1g.10gb", "7g.80gb")]}
+    pool = {"name": "cut", "device_profile": "mig", "mig_changes": changes}
+    parts = parts_that_change_nodes(config_body(pools=(Pool.model_validate(pool),)))
+    assert parts == {"mig_changes of pool cut": "migChanges: true"}
+    webhook = Fencing(url="https://power.example.com/fence")
+    parts = parts_that_change_nodes(config_body(fencing=webhook))
+    (finding,) = await check_cluster(Api(layout=layout), set(), "main", parts)
+    assert finding.line() == (
+        "binder may not patch nodes in the cluster, as fencing of the configuration needs; "
+        "say fencing.enabled: true in the values of the chart deploy/helm/tessera, and `helm upgrade`"
+    )
+    able = Api(layout=layout, gains=frozenset({Right("", "nodes", "patch")}))
+    assert await check_cluster(able, set(), "main", parts) == []
+    assert await check_cluster(Api(layout=layout), set(), "main", parts_that_change_nodes(config_body())) == []
 
 
 async def test_an_account_without_any_right_is_one_finding() -> None:

@@ -30,6 +30,7 @@ from tessera_schemas.cluster.labels import (
     pods_of_shard,
     shard_of,
 )
+from tessera_schemas.config import ConfigBody
 from tessera_schemas.shard.services import BY_NAME, COMPACT, LAYOUTS, SEPARATE, SPECS
 
 SYSTEM = "tessera-system"
@@ -40,6 +41,7 @@ BIND = Right("", "pods/binding", "create")
 OF_OWNERS = [right for kind in KINDS if kind.suspend_at for right in kind.rights]
 SUSPENSIONS = {Right(right.group, resource, "patch") for right in OF_OWNERS for resource in right.resources}
 NO_SUSPENSION = ", so that owners which evictions would end are not preempted and do not borrow"
+CHANGE_NODES = Right("", "nodes", "patch")
 OF_TENANT: frozenset[Right] = BY_NAME["binder"].tenant_rights()
 """The binder's, in the namespace of each tenant."""
 
@@ -99,11 +101,14 @@ async def check_servers(settings: ServiceSettings) -> list[Finding]:
     return found
 
 
-async def check_cluster(cluster: Reader, tenants: Collection[str], shard: str) -> list[Finding]:
+async def check_cluster(
+    cluster: Reader, tenants: Collection[str], shard: str, changes_nodes: Mapping[str, str] | None = None
+) -> list[Finding]:
     """
     The API answers; our services have their rights; whoever has work for the shard is let in, and is a tenant.
 
-    Work of another shard is that shard's to judge, unless there is no such shard.
+    Work of another shard is that shard's to judge, unless there is no such shard. `changes_nodes`: the parts of the
+    configuration for which the binder changes nodes, each with the chart's value that lets it.
     """
     try:
         pods, _ = await cluster.list("pods", USERS_PODS, NAMES_US)
@@ -119,7 +124,12 @@ async def check_cluster(cluster: Reader, tenants: Collection[str], shard: str) -
         Finding(f"namespace {name} is no tenant: {describe_waiting(waiting[name])}", MAKE_TENANT)
         for name in sorted(waiting.keys() - set(tenants))
     ]
-    return [*find_other_ledgers(made), *elsewhere, *strangers, *await _check_rights(cluster, tenants, waiting)]
+    return [
+        *find_other_ledgers(made),
+        *elsewhere,
+        *strangers,
+        *await _check_rights(cluster, tenants, waiting, changes_nodes or {}),
+    ]
 
 
 def find_other_ledgers(pods: Sequence[Json]) -> list[Finding]:
@@ -181,11 +191,14 @@ def _shard_it_waits_for(owner: Json) -> str | None:
     return shard_of(ours[0]) if ours else None
 
 
-async def _check_rights(cluster: Reader, tenants: Collection[str], waiting: Counter[str]) -> list[Finding]:
+async def _check_rights(
+    cluster: Reader, tenants: Collection[str], waiting: Counter[str], changes_nodes: Mapping[str, str]
+) -> list[Finding]:
     try:
         found = [each for service in CLUSTER_WIDE for each in await _check_service(cluster, service)]
         if any(finding.what.startswith(NO_RIGHTS.format(account("binder"))) for finding in found):
             return found
+        found += await _check_nodes(cluster, changes_nodes)
         return [*found, *await _check_namespaces(cluster, sorted({*tenants, *waiting})[:NAMESPACES_MAX], waiting)]
     except ApiError as error:
         if error.status == 404:  # the simulated cluster knows no rights
@@ -205,6 +218,21 @@ async def _check_service(cluster: Reader, service: str) -> list[Finding]:
     if len(lacks) == len(CLUSTER_WIDE[service]):
         return [Finding(NO_RIGHTS.format(account(service)), f"{ROLES}; no other account is looked at")]
     return [Finding(f"{service} may not {_describe(lacks)} in the cluster", ROLES)]
+
+
+def parts_that_change_nodes(body: ConfigBody) -> dict[str, str]:
+    """Parts of a configuration for which the binder changes nodes, each with the chart's value that gives the right."""
+    cut = {f"mig_changes of pool {pool.name}": "migChanges: true" for pool in body.pools if pool.mig_changes}
+    return cut | ({} if body.fencing is None else {"fencing": "fencing.enabled: true"})
+
+
+async def _check_nodes(cluster: Reader, parts: Mapping[str, str]) -> list[Finding]:
+    """The finding that the binder may not change nodes, where the configuration asks for what it does by that."""
+    if not parts or not all([await lacking(cluster, each, [CHANGE_NODES]) for each in processes_of("binder")]):
+        return []
+    what = f"binder may not {CHANGE_NODES} in the cluster, as {describe_some(list(parts))} of the configuration needs"
+    values = ", ".join(dict.fromkeys(parts.values()))
+    return [Finding(what, f"say {values} in the values of the chart deploy/helm/tessera, and `helm upgrade`")]
 
 
 async def _check_namespaces(cluster: Reader, names: Sequence[str], waiting: Counter[str]) -> list[Finding]:

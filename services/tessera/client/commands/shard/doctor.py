@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from tessera.client.cluster.doctor import check_cluster, check_servers
+from tessera.client.cluster.doctor import check_cluster, check_servers, parts_that_change_nodes
 from tessera.client.cluster.findings import Finding, awaited
 from tessera.client.cluster.unmet import find_unmet
 from tessera.client.commands.context import ShardOptions, command
@@ -74,7 +74,8 @@ async def _findings(place: Where) -> list[Finding]:
         return [*found, Finding(*str(error).partition("; ")[::2])]
     try:
         tenants = {tenant.name for tenant in config.body.tenants} if config and config.body else set()
-        return [*found, *await check_cluster(cluster, tenants, place.shard)]
+        parts = parts_that_change_nodes(config.body) if config and config.body else {}
+        return [*found, *await check_cluster(cluster, tenants, place.shard, parts)]
     finally:
         await cluster.close()
 
