@@ -138,6 +138,40 @@ async def test_the_first_page_shows_nodes_who_holds_their_gpus_and_what_is_free(
         await expect(page.get_by_role("dialog")).to_contain_text("runs-of-lab")
 
 
+async def test_sick_nodes_are_listed_with_what_is_wrong_who_says_so_and_what_is_done(
+    live: Live, browser: Browser
+) -> None:
+    listed = re.compile("/v1/nodes$")
+
+    async def with_sick_ones(route: Route) -> None:
+        said = await (await route.fetch()).json()
+        first, second = said["items"][:2]
+        assert first["ailments"] == []
+        ailment = {"cause": "gpu_lost", "device": "GPU-3", "evidence": "XID 79"}
+        known = {"source": "dcgm", "ailment": ailment, "since_ts": 1_700_000_000_000}
+        first |= {"ailments": [known], "drained": True, "drained_by": "health"}
+        mild = {"cause": "reported", "device": "", "evidence": "<b>fans</b>"}
+        second |= {"ailments": [{**known, "source": "rack-agent", "ailment": mild}], "health_held_back": True}
+        await route.fulfill(json=said)
+
+    async with signed_in(browser, live) as page:
+        heading = page.get_by_role("heading", name="Nodes that are not well")
+        await expect(page.locator(".mosaic .node")).to_have_count(4)
+        await expect(heading).to_have_count(0)
+        await page.route(listed, with_sick_ones)
+        await expect(heading).to_be_visible()
+        rows = page.get_by_role("region", name="What is wrong with nodes").get_by_role("row")
+        lost = rows.filter(has_text="dcgm").get_by_role("cell")
+        await expect(lost.nth(1)).to_have_text("a GPU does not answer any more (XID 79)")
+        await expect(lost.nth(4)).to_have_text("GPU-3: XID 79")
+        await expect(lost.nth(5)).to_have_text("takes nothing new")
+        mild = rows.filter(has_text="rack-agent").get_by_role("cell")
+        await expect(mild.nth(4)).to_have_text("<b>fans</b>")
+        await expect(mild.nth(5)).to_have_text("held back: too many of its pool are out")
+        await is_accessible(page, 1280)
+        await page.unroute(listed)
+
+
 async def test_devices_of_a_class_are_shown_with_their_node_and_the_quota_of_their_queue(
     live: Live, browser: Browser
 ) -> None:

@@ -12,6 +12,7 @@ import orjson
 from aiohttp import web
 
 from tessera.gateway.entrance.problems import refused
+from tessera_schemas.cluster.health import MEANINGS
 from tessera_schemas.reasons import SENTENCES, Code
 
 PAGE = ("page", "page_file")
@@ -28,7 +29,9 @@ HEADERS = {
 
 def _sentences() -> bytes:
     # The module of what each code says to people, as the command line and pods say it, too.
-    return b"export const SENTENCES = %s;\n" % orjson.dumps({code.value: said for code, said in SENTENCES.items()})
+    causes = {cause.value: meaning for cause, (meaning, _) in MEANINGS.items()}
+    said = {code.value: said for code, said in SENTENCES.items()} | causes
+    return b"export const SENTENCES = %s;\n" % orjson.dumps(said)
 
 
 class PageFiles:

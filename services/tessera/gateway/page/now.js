@@ -1,7 +1,7 @@
 // The nodes and who holds their GPUs, what is free, and the queues with their quotas.
 
 import { allJobs, ask } from "./api.js";
-import { el, gpus, jobLink, row, table, words } from "./dom.js";
+import { el, gpus, jobLink, moment, row, table, words } from "./dom.js";
 import { causesInOrder, colourOf, heldBack, legend, paint, sentenceOf, whereabouts } from "./idle.js";
 import { backgroundOf, giveLooks, lookOf } from "./looks.js";
 import { chart } from "./usage.js";
@@ -50,7 +50,7 @@ export function show(data) {
     el("div", { class: "columns" },
       el("section", {}, el("h2", {}, "Free slots"), slots(data.pools), el("h2", {}, "Queues"), queues(data.queues)),
       el("section", {}, el("h2", {}, `GPUs over the last ${HOURS} hours`), chart(data.usage, HOURS))),
-    el("h2", {}, "Nodes"),
+    ...sick(data.nodes), el("h2", {}, "Nodes"),
     el("p", { class: "soft" }, "Each bar is a node's GPUs in their order: one colour a job, with stripes where colours run out, those that nobody holds by cause as in the list above, and grey what you may not see by name."),
     mosaic(data),
   ];
@@ -65,6 +65,21 @@ function slots(pools) {
   return table("How many pods of whole GPUs could start now, with as little CPU and memory as any job asks for", heads,
     pools.flatMap((pool) => pool.sizes.map(({ gpus: size, slots: count, largest }) =>
       row(heads, [pool.pool, `${size} GPU${size > 1 ? "s" : ""}`, String(count), largest.map(([level, most]) => `${most} in one ${level}`).join(", ")]))));
+}
+
+const SICK = [["Node"], ["What is wrong"], ["Since"], ["Said by"], ["Evidence", "widest"], ["What is done"]];
+
+function sick(nodes) {
+  const rows = nodes.flatMap((node) => node.ailments.map(({ source, ailment, since_ts: since }) => row(SICK, [
+    node.name, el("span", { title: ailment.cause }, words(ailment.cause)), moment(since), source,
+    [ailment.device, ailment.evidence].filter(Boolean).join(": "), done(node)])));
+  return rows.length ? [el("h2", {}, "Nodes that are not well"), table("What is wrong with nodes, who says so, and what is done about it", SICK, rows)] : [];
+}
+
+function done(node) {
+  if (node.overruled) return "overruled by an operator";
+  if (node.health_held_back) return "held back: too many of its pool are out";
+  return node.drained ? "takes nothing new" : "noted";
 }
 
 // A quota that is a part of the pool, with how much that is now.
