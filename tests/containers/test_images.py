@@ -99,6 +99,7 @@ def test_the_probe_answers_for_a_process_that_lives_and_for_no_other(images: str
         assert wrapped.exec_run(probe).exit_code != 0
 
 
+@pytest.mark.nightly("ten minutes for a second build")
 @pytest.mark.parametrize("name", ["reclamation"])  # it has every part but the client's
 def test_the_same_input_gives_the_same_layers(images: str, name: str) -> None:
     """Built a second time from nothing, an image has the layers that the first build made."""
