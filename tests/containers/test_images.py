@@ -58,6 +58,7 @@ def test_the_step_runner_is_alone_in_its_image_and_installs_itself_as_nobody_in_
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.nightly("two minutes")
 def test_the_report_names_every_package_and_writes_an_sbom(images: str) -> None:
     done = run("make", "-C", str(ROOT), "image-report", timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -168,6 +168,7 @@ async def test_admission_and_binder_scale_under_load(live: Live, stack: ComposeS
     await live.until_idle()
 
 
+@pytest.mark.nightly("three minutes; processes of their own are restarted so for each change")
 async def test_each_service_restarts_in_turn_under_load(live: Live, stack: ComposeStack) -> None:
     async with load(live):
         for service in SERVICES:
