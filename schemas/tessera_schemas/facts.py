@@ -546,6 +546,8 @@ class PricesLearnt(AnyFact, sender="reclamation"):
     prices: Annotated[tuple[Count, ...], Field(min_length=1, max_length=PRICES_MAX)]
 
 
+FACTS.sort(key=lambda fact: fact.__name__)  # what is generated lists them, whoever was imported first
+
 if TYPE_CHECKING:
     Fact = AnyFact
 else:

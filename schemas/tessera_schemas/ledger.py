@@ -519,6 +519,8 @@ class RefusalNoted(AnyRecord):
     fact: Count
 
 
+RECORDS.sort(key=lambda record: record.__name__)  # as facts are
+
 if TYPE_CHECKING:
     Record = AnyRecord
 else:
