@@ -70,7 +70,7 @@ function slots(pools) {
 const SICK = [["Node"], ["What is wrong"], ["Since"], ["Said by"], ["Evidence", "widest"], ["What is done"]];
 
 function sick(nodes) {
-  const rows = nodes.flatMap((node) => node.ailments.map(({ source, ailment, since_ts: since }) => row(SICK, [
+  const rows = nodes.flatMap((node) => (node.ailments ?? []).map(({ source, ailment, since_ts: since }) => row(SICK, [
     node.name, el("span", { title: ailment.cause }, words(ailment.cause)), moment(since), source,
     [ailment.device, ailment.evidence].filter(Boolean).join(": "), done(node)])));
   return rows.length ? [el("h2", {}, "Nodes that are not well"), table("What is wrong with nodes, who says so, and what is done about it", SICK, rows)] : [];
