@@ -124,12 +124,8 @@ async def check_cluster(
         Finding(f"namespace {name} is no tenant: {describe_waiting(waiting[name])}", MAKE_TENANT)
         for name in sorted(waiting.keys() - set(tenants))
     ]
-    return [
-        *find_other_ledgers(made),
-        *elsewhere,
-        *strangers,
-        *await _check_rights(cluster, tenants, waiting, changes_nodes or {}),
-    ]
+    rights = await _check_rights(cluster, tenants, waiting, changes_nodes or {})
+    return [*find_other_ledgers(made), *elsewhere, *strangers, *rights]
 
 
 def find_other_ledgers(pods: Sequence[Json]) -> list[Finding]:
@@ -208,11 +204,15 @@ async def _check_rights(
         return [Finding(f"Kubernetes API does not answer ({error})", "try again")]
 
 
+async def _lacking_in_force(cluster: Reader, service: str, needed: Iterable[Right]) -> list[Right]:
+    """The needed rights in the whole cluster that a service lacks in the layout in force."""
+    # An account that is not there has no rights: the one that has most is that of the layout in force.
+    return min([await lacking(cluster, process, needed) for process in processes_of(service)], key=len)
+
+
 async def _check_service(cluster: Reader, service: str) -> list[Finding]:
     """Findings about a service's rights in the whole cluster, which the account of its process has."""
-    # An account that is not there has no rights: the one that has most is that of the layout in force.
-    found = [await lacking(cluster, process, CLUSTER_WIDE[service]) for process in processes_of(service)]
-    lacks = min(found, key=len)
+    lacks = await _lacking_in_force(cluster, service, CLUSTER_WIDE[service])
     if not lacks:
         return []
     if len(lacks) == len(CLUSTER_WIDE[service]):
@@ -228,7 +228,7 @@ def parts_that_change_nodes(body: ConfigBody) -> dict[str, str]:
 
 async def _check_nodes(cluster: Reader, parts: Mapping[str, str]) -> list[Finding]:
     """The finding that the binder may not change nodes, where the configuration asks for what it does by that."""
-    if not parts or not all([await lacking(cluster, each, [CHANGE_NODES]) for each in processes_of("binder")]):
+    if not parts or not await _lacking_in_force(cluster, "binder", [CHANGE_NODES]):
         return []
     what = f"binder may not {CHANGE_NODES} in the cluster, as {describe_some(list(parts))} of the configuration needs"
     values = ", ".join(dict.fromkeys(parts.values()))
