@@ -49,7 +49,11 @@ HUGE_TENANT, HUGE_KEY = "red", "huge"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a client publishes at `at` seconds and repeats until it is acknowledged. `key` and `spec` are a submit's."""
+    """
+    What a client publishes at `at` seconds and repeats until it is acknowledged.
+
+    `key` and `spec` are a submit's; `cancels` is the id of the job that it cancels.
+    """
 
     at: float
     subject: str
@@ -57,6 +61,7 @@ class Command:
     tenant: str = ""
     key: str = ""
     spec: JobSpec | None = None
+    cancels: str = ""
 
 
 def configuration(shard: str, random: Random, expected_version: int = 0, evicts: bool = False) -> Command:
@@ -393,8 +398,9 @@ def _dependency(
 
 def cancel(shard: str, tenant: str, key: str, at: float = 0.0, now: bool = False) -> Command:
     """Command of a tenant to cancel the job of a key, sent `at` seconds into the run."""
-    command = c.CancelJob(kind="cancel_job", v=1, job_id=job_id(shard, tenant, key), now=now)
-    return Command(at, submit(shard, tenant), command.to_bytes(), tenant)
+    job = job_id(shard, tenant, key)
+    command = c.CancelJob(kind="cancel_job", v=1, job_id=job, now=now)
+    return Command(at, submit(shard, tenant), command.to_bytes(), tenant, cancels=job)
 
 
 def release(shard: str, job: str, at: float = 0.0) -> Command:

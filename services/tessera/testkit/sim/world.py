@@ -92,6 +92,7 @@ class World:
         self.acknowledged: list[tuple[str, str]] = []
         self.asked: dict[str, list[JobSpec | None]] = {}
         """Specs by the job id that they were sent for; None: of a template."""
+        self._cancels: dict[str, Command] = {}
         self.pods: list[PodChange] = []
         self._shard = Shard(CountedState(self.coverage))
         clock = self.services.clock
@@ -173,7 +174,8 @@ class World:
         Settles as operators do in the end: nothing is stopped, drained, held or out of quota any more.
 
         Clocks are set right, too: a job whose begin time an hour's error has put off waits that long, and should. A
-        tenant's command whose delivery was lost comes again much later, behind younger ones: a hold after release.
+        tenant's command whose delivery was lost comes again much later, behind younger ones: a hold after release, or a
+        submit after the cancel without which the job would not end.
         """
         self.services.set_clocks_right()
         deadline = self.loop.time() + SETTLING_SECONDS
@@ -182,6 +184,7 @@ class World:
             left = [drain(SHARD, node, undo=True) for node, _ in state.drains.items()]
             left += [release(SHARD, job.job_id) for job in state.jobs.values() if job.held]
             left += [settling(SHARD, state.config.version)] if state.config.body != SETTLED else []
+            left += [self._cancels.pop(job) for job in list(self._cancels) if state.jobs.get(job) is not None]
             if not left and not self._commands_wait() and not self._facts_wait(state):
                 return  # a job that came held may have been submitted, and not yet have been taken in
             for command in left:
@@ -252,6 +255,8 @@ class World:
                 await self.services.clock.sleep(0.2)
         if command.key:
             self.acknowledged.append((command.tenant, command.key))
+        if command.cancels:
+            self._cancels[command.cancels] = command
 
     async def drain(self) -> bool:
         """Give everything time to end, as long as jobs do: an array of few at once may be long; True when all has."""
