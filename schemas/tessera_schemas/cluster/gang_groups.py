@@ -15,6 +15,8 @@ from tessera_schemas.cluster.node_terms import Topology
 
 GROUPS_MAX, DEPTH_MAX, COPIES_MAX = 16, 4, 256
 RESTARTS_MAX = 1000
+GROWN_MAX = 64
+"""Pods of a copy by which a job grows at once."""
 
 
 class GroupRestart(Strict):
@@ -34,7 +36,8 @@ class RoleGroup(Strict):
     """
     A group of pods that comes in equal copies, each in a domain of its own choice; groups may be within each other.
 
-    The number of copies follows from the roles' replicas: eight workers in groups of two are four copies.
+    The number of copies follows from the roles' replicas: eight workers in groups of two are four copies. Where the
+    roles of a group are elastic it grows and shrinks by whole copies.
     """
 
     name: Annotated[Name, Field(description="Name of the group")]
@@ -93,6 +96,12 @@ def groups_of_role(groups: Sequence[RoleGroup], role: str) -> tuple[RoleGroup, .
     return tuple(group for group in groups if role in group.pods or not group.pods)
 
 
+def find_growing(groups: Sequence[RoleGroup], roles: Sequence[GroupedRole]) -> RoleGroup | None:
+    """The group by whose copies the job grows: the widest of named pods with an elastic role; None for none."""
+    elastic = {role.name for role in roles if role.gang < role.most}
+    return next((group for group in groups if elastic & group.pods.keys()), None)
+
+
 def wrong_shared_domains(roles: Sequence[GroupedRole]) -> Iterator[str]:
     """Roles that share a domain by the group in their topology, and ask for another one."""
     first: dict[str, Topology] = {}
@@ -125,6 +134,7 @@ def wrong_role_groups(groups: Sequence[RoleGroup], roles: Sequence[GroupedRole])
             wrong.append(f".restart: pods of {name} have claims on devices, and start again with their whole job only")
         yield from (f"{path}{each}" for each in wrong or _wrong_copies(group, parent, by_name))
     yield from _wrong_tree(groups, by_name)
+    yield from _wrong_growth(groups, roles)
 
 
 def _wrong_names(
@@ -142,19 +152,37 @@ def _wrong_names(
 
 
 def _wrong_copies(group: RoleGroup, parent: RoleGroup | None, roles: Mapping[str, GroupedRole]) -> Iterator[str]:
-    """Faults of the group's sizes: its copies are whole, and of every role there are as many."""
-    if any(roles[name].gang < roles[name].most for name in group.pods or roles):
-        yield ".pods: an elastic role is in no group; a `service` grows by whole replicas, each with groups of its own"
-        return
-    copies = set[int]()
-    for name, pods in group.pods.items():
-        there = parent.pods[name] if parent is not None and parent.pods else roles[name].gang
-        if there % pods:
-            yield f".pods: {there} pods of {name} make no whole groups of {pods}"
+    """Faults of the group's sizes: its copies are whole, and of every role there are as many, at least and at most."""
+    inner = parent is not None and bool(parent.pods)
+    # Within a group that grows each copy is the same as before, so that its inner groups know one size.
+    for most in (False, True) if not inner else (False,):
+        copies = set[int]()
+        for name, pods in group.pods.items():
+            own = roles[name].most if most else roles[name].gang
+            there = parent.pods[name] if parent is not None and inner else own
+            if there % pods:
+                yield f".pods: {there} pods of {name} make no whole groups of {pods}"
+                return
+            copies.add(there // pods)
+        if len(copies) > 1:
+            yield f".pods: the roles make different numbers of copies ({', '.join(map(str, sorted(copies)))})"
             return
-        copies.add(there // pods)
-    if len(copies) > 1:
-        yield f".pods: the roles make different numbers of copies ({', '.join(map(str, sorted(copies)))})"
+
+
+def _wrong_growth(groups: Sequence[RoleGroup], roles: Sequence[GroupedRole]) -> Iterator[str]:
+    """Faults of a job that grows by copies: of one group alone, with all of its elastic roles in it."""
+    elastic = {role.name for role in roles if role.gang < role.most}
+    if not elastic or not groups:
+        return
+    growing = find_growing(groups, roles)
+    grown = {} if growing is None else growing.pods
+    if apart := sorted(elastic - grown.keys()):
+        yield f"groups: {apart[0]} is elastic; a job grows by copies of one group, which names pods of each such role"
+    elif growing is not None and sum(grown.values()) > GROWN_MAX:
+        yield f"groups: a copy of {growing.name} has more than {GROWN_MAX} pods, by which no job grows"
+    for group in groups:
+        if not group.pods and group.restart is not None:
+            yield f"groups: {group.name} has all pods and grows; copies within it may start again by themselves, not it"
 
 
 def _wrong_tree(groups: Sequence[RoleGroup], roles: Mapping[str, GroupedRole]) -> Iterator[str]:
@@ -165,6 +193,6 @@ def _wrong_tree(groups: Sequence[RoleGroup], roles: Mapping[str, GroupedRole]) -
         chain = groups_of_role(groups, name)
         if any(inner.within != outer.name for outer, inner in itertools.pairwise(chain)):
             yield f"groups: {name} is in groups that are not within each other"
-    copies = [roles[name].gang // pods for group in groups for name, pods in [*group.pods.items()][:1] if name in roles]
+    copies = [roles[name].most // pods for group in groups for name, pods in [*group.pods.items()][:1] if name in roles]
     if sum(copies) > COPIES_MAX:
         yield f"groups: more than {COPIES_MAX} copies in one job"

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from tessera.binder.adoption.decide.amounts import pod_amounts
 from tessera.binder.decide.pods import pod_of
 from tessera.domain.devices.resources import role_need
+from tessera.domain.entities import SurplusPod
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.gang_groups import RoleGroup
 from tessera_schemas.job import JobSpec, Resources, Template
 from tessera_schemas.work.pod_template import EnvSource, InitContainer
-from tests.builders import GIB, job_spec, role
+from tests.builders import GIB, job_spec, placement, role
 from tests.unit.binder.binder_builders import job, node, run
 
 SIDECAR = {
@@ -189,6 +190,25 @@ def test_a_pod_knows_the_number_of_its_copy_of_each_group() -> None:
         found.append((env.get("TESSERA_GROUP_A_TEAM"), env.get("TESSERA_GROUP_PAIR")))
     assert found[:2] == [("0", None), ("1", None)]
     assert found[2:] == [("0", "0"), ("0", "0"), ("0", "1"), ("0", "1"), ("1", "2"), ("1", "2"), ("1", "3"), ("1", "3")]
+
+
+def test_copies_that_a_run_grew_by_go_on_counting_where_its_gang_ends() -> None:
+    sizes = (("head", 1, 3), ("worker", 4, 12))
+    head, worker = (
+        each.model_copy(update={"name": name, "replicas": pods, "max_replicas": most})
+        for (each,), (name, pods, most) in zip((spec_with().roles,) * 2, sizes, strict=True)
+    )
+    team = RoleGroup(name="team", pods={"head": 1, "worker": 4})
+    spec = job_spec(head, worker, groups=(team, RoleGroup(name="pair", within="team", pods={"worker": 2})))
+    roles = ["head", *["worker"] * 4] * 3
+    grown = tuple(SurplusPod(placement(rank, role=roles[rank]), 0, f"uid-{rank}") for rank in range(5, 15))
+    found = []
+    for rank in range(15):
+        pod: Json = pod_of(job(spec), run(spec, extra=grown), rank, spec, 7, node())
+        env = {entry["name"]: entry.get("value") for entry in pod["spec"]["containers"][0]["env"]}
+        found.append((env["TESSERA_GROUP_TEAM"], env.get("TESSERA_GROUP_PAIR")))
+    pairs = [(str(number // 2), str(number)) for number in range(6) for _ in (1, 2)]
+    assert found == [("0", None), *pairs[:4], ("1", None), *pairs[4:8], ("2", None), *pairs[8:]]
 
 
 def test_a_task_of_an_array_knows_its_array_and_index() -> None:

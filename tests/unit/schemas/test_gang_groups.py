@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tessera_schemas.cluster.gang_groups import COPIES_MAX
+from tessera_schemas.cluster.gang_groups import COPIES_MAX, GROWN_MAX, find_growing
 from tessera_schemas.job import JobSpec
 from tests.builders import job_spec, role
 
@@ -75,9 +75,57 @@ def test_a_role_that_says_itself_where_its_pods_are_is_in_no_group(tied: Any) ->
         made([{"name": "some", "pods": {"worker": 4}}], role("head", 4), tied)
 
 
-def test_an_elastic_role_is_in_no_group() -> None:
-    with pytest.raises(ValidationError, match=r"groups\[0\].pods: an elastic role is in no group"):
-        made([{"name": "pair", "pods": {"worker": 2}}], role("worker", 4, max_replicas=8))
+def elastic(name: str, least: int, most: int) -> Any:
+    return role(name, least, max_replicas=most)
+
+
+def test_a_group_with_elastic_roles_grows_by_whole_copies() -> None:
+    spec = made([ALL, {**TEAM, "within": "all"}], elastic("head", 2, 6), elastic("worker", 4, 12))
+    growing = find_growing(spec.groups, spec.roles)
+    assert growing is not None
+    assert growing.name == "team"
+    assert find_growing(spec.groups, ROLES) is None
+
+
+UNEVEN: dict[str, tuple[list[dict[str, Any]], tuple[Any, ...], str]] = {
+    "no whole copies at most": (
+        [TEAM],
+        (elastic("head", 2, 4), elastic("worker", 4, 10)),
+        r"groups\[0\].pods: 10 pods of worker make no whole groups of 4",
+    ),
+    "numbers at most that differ": (
+        [TEAM],
+        (elastic("head", 2, 4), elastic("worker", 4, 12)),
+        r"groups\[0\].pods: the roles make different numbers of copies \(2, 3\)",
+    ),
+    "a role that stays": ([TEAM], (role("head", 2), elastic("worker", 4, 8)), r"different numbers of copies \(1, 2\)"),
+    "an elastic role in the group of all alone": (
+        [ALL],
+        (elastic("worker", 4, 8),),
+        "worker is elastic; a job grows by",
+    ),
+    "two groups that grow": (
+        [{"name": "heads", "pods": {"head": 2}}, {"name": "pair", "pods": {"worker": 2}}],
+        (elastic("head", 2, 4), elastic("worker", 2, 4)),
+        "worker is elastic; a job grows by copies of one group",
+    ),
+    "all pods start again": (
+        [{**ALL, "restart": {}}, {**TEAM, "within": "all"}],
+        (elastic("head", 2, 4), elastic("worker", 4, 8)),
+        "groups: all has all pods and grows",
+    ),
+    "too many pods at once": (
+        [{"name": "large", "pods": {"worker": GROWN_MAX + 1}}],
+        (elastic("worker", GROWN_MAX + 1, 2 * GROWN_MAX + 2),),
+        f"a copy of large has more than {GROWN_MAX} pods",
+    ),
+}
+
+
+@pytest.mark.parametrize(("groups", "roles", "words"), UNEVEN.values(), ids=UNEVEN)
+def test_a_growth_that_is_not_of_whole_copies_is_refused(groups: Any, roles: Any, words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        made(groups, *roles)
 
 
 def test_groups_are_bounded_in_depth_and_copies() -> None:

@@ -352,6 +352,43 @@ def test_i1_each_copy_of_a_group_is_in_its_domain(nodes: str, right: bool) -> No
 
 
 @pytest.mark.parametrize(
+    ("nodes", "wrong"),
+    [
+        pytest.param("bb", set(), id="whole, in its domain"),
+        pytest.param("ab", {"I1"}, id="across domains"),
+        pytest.param("cc", {"I1"}, id="beyond the domain of all"),
+        pytest.param("b", {"group"}, id="no whole copy"),
+    ],
+)
+def test_a_group_grows_by_whole_copies_each_in_its_domain(nodes: str, wrong: set[str]) -> None:
+    zones = {"a": "z", "b": "z", "c": "y"}
+    shard = Shard(*(node_seen(f"node-{name}", labels={"rack": name, "zone": zones[name]}) for name in zones))
+    every = RoleGroup(name="all", topology=Topology(level="zone"))
+    pair = RoleGroup(name="pair", within="all", pods={"worker": 2}, topology=Topology(level="rack"))
+    grow_pair(shard, *(f"node-{name}" for name in nodes), groups=(every, pair))
+    assert broken(check(shard.stored)) == wrong
+
+
+def grow_pair(shard: Shard, *nodes: str, groups: tuple[RoleGroup, ...]) -> None:
+    """A run of two pods on node-a grows by pods on these nodes."""
+    shard.queued(spec=job_spec(role(replicas=2, max_replicas=6), groups=groups))
+    shard.allocated(*(placement(rank, "node-a", (rank,)) for rank in range(2)))
+    shard.permitted("uid-0", "uid-1")
+    shard.add(m.Started(kind="started", run_id=first_run()))
+    grown = tuple(placement(2 + at, name, (4 + at,)) for at, name in enumerate(nodes))
+    shard.add(m.Grown(kind="grown", run_id=first_run(), deadline=FAR, placements=grown))
+
+
+@pytest.mark.parametrize(("ranks", "wrong"), [((2, 3), set()), ((3,), {"group"})])
+def test_a_group_shrinks_by_whole_copies(ranks: tuple[int, ...], wrong: set[str]) -> None:
+    shard = Shard()
+    pair = RoleGroup(name="pair", pods={"worker": 2})
+    grow_pair(shard, "node-a", "node-a", groups=(pair,))
+    shard.add(m.Shrunk(kind="shrunk", run_id=first_run(), ranks=ranks, reason=Reason(code=Code.SHRUNK)))
+    assert broken(check(shard.stored)) == wrong
+
+
+@pytest.mark.parametrize(
     ("how", "nodes", "right"),
     [
         pytest.param({"topology": {"level": "narrow"}}, "aa", True, id="in one domain"),
@@ -1156,13 +1193,13 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
     ("package", "most"),
     [
         (account_checker, 375),
-        (checker, 735),
+        (checker, 745),
         (datasets_checker, 140),
         (devices_checker, 230),
         (events_checker, 160),
         (pays_checker, 155),
         (relations_checker, 225),
-        (rules_checker, 1710),
+        (rules_checker, 1735),
         (sessions_checker, 150),
     ],
 )

@@ -11,7 +11,7 @@ from tessera.binder.launchers.session_address import address_variables
 from tessera.domain.entities import Job, Run
 from tessera_schemas.base import Json, number_or_id
 from tessera_schemas.cluster.devices import steers_devices
-from tessera_schemas.cluster.gang_groups import groups_of_role
+from tessera_schemas.cluster.gang_groups import find_growing, groups_of_role
 from tessera_schemas.cluster.labels import EVICT_AT_ANNOTATION
 from tessera_schemas.cluster.resource_kinds import requests
 from tessera_schemas.job import JobSpec, Role, Session, Template, Volume
@@ -180,11 +180,25 @@ def _copies(spec: JobSpec, rank: int, role: Role) -> dict[str, str]:
     """Number of the pod's copy of each group that it is in, from 0, by which programs find their neighbours."""
     if not spec.groups:
         return {}
-    names = [each.name for each in spec.roles]
-    at = rank - sum(each.gang for each in spec.roles[: names.index(role.name)])
+    at = _number_in_role(spec, rank, role)
     groups = groups_of_role(spec.groups, role.name)
     sizes = {group.name: group.pods.get(role.name, role.gang) for group in groups}
     return {f"{GROUP}{name.upper().replace('-', '_')}": str(at // size) for name, size in sizes.items()}
+
+
+def _number_in_role(spec: JobSpec, rank: int, role: Role) -> int:
+    """Number of the pod of a rank among those of its role; copies that a run grew by go on where its gang ends."""
+    first = {each.name: sum(other.gang for other in spec.roles[:at]) for at, each in enumerate(spec.roles)}
+    beyond, growing = rank - sum(each.gang for each in spec.roles), find_growing(spec.groups, spec.roles)
+    if beyond < 0 or growing is None:
+        return rank - first[role.name]
+    copy, within = divmod(beyond, sum(growing.pods.values()))
+    before = sum(
+        growing.pods[each.name]
+        for each in spec.roles
+        if each.name in growing.pods and first[each.name] < first[role.name]
+    )
+    return role.gang + copy * growing.pods[role.name] + within - before
 
 
 # -- volumes ----------------------------------------------------------------------------------------------------------

@@ -106,6 +106,24 @@ class Gang(tuple[RoleNeed, ...]):
                 return copy, tuple(each for first, size in firsts for each in range(first, first + size))
         return None
 
+    @cached_property
+    def growing(self) -> Mapping[str, int]:
+        """Pods by role of a copy of the group by which its run grows; empty where that grows pod by pod, or never."""
+        elastic = next((role for role in self if role.more and any(pods for _, pods, *_ in role.groups)), None)
+        if elastic is None:
+            return {}
+        widest = next(name for name, pods, *_ in elastic.groups if pods)
+        return {role.name: pods for role in self for name, pods, *_ in role.groups if name == widest}
+
+    def whole_copies(self, ranks: Iterable[int]) -> set[int]:
+        """Ranks of all pods of the copies beyond the gang that these pods are in; themselves where it grows singly."""
+        # Ranks are never used again within a run, and a growth is whole copies, so that they divide by number alone.
+        size, first = sum(self.growing.values()), self.pods
+        if not size:
+            return set(ranks)
+        firsts = {first + (rank - first) // size * size for rank in ranks}
+        return {rank for at in firsts for rank in range(at, at + size)}
+
     def groups_around(self, group: str) -> set[str]:
         """Names of the groups that copies of this one are within."""
         chains = ([name for name, *_ in role.groups] for role in self)

@@ -182,7 +182,7 @@ class _Search:
         useful = {name for kind in kinds for name in self._places.suited(kind)}
         runs = {run_id for name in useful for run_id in state.index.runs_on.get(name, ())}
         candidates = [
-            Candidate(run, None, (0, 0), eviction_cost(state, run), run.placements, run.amount)
+            Candidate(run, (), (0, 0), eviction_cost(state, run), run.placements, run.amount)
             for run in state.runs.found(sorted(runs))
             if may_move(state, self._job, run) is None and self._may_have_again(run)
         ]

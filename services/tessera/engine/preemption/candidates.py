@@ -1,9 +1,9 @@
 """
 Candidates: pieces that may be taken away for a waiting job, and the work that each would lose.
 
-A piece is a whole run (gangs go whole) or one pod by which an elastic run grew. The cheapest come first: what elastic
-runs grew by; then runs whose budget is spent; then what other queues were lent; then the owner's own queue; in each the
-lowest class first, and of one class what loses the least work.
+A piece is a whole run (gangs go whole), or one pod or copy of a group by which an elastic run grew. The cheapest come
+first: what elastic runs grew by; then runs whose budget is spent; then what other queues were lent; then the owner's
+own queue; in each the lowest class first, and of one class what loses the least work.
 """
 
 from collections import Counter
@@ -34,12 +34,12 @@ class Candidate:
     """
     One piece, what it holds, and what taking it costs in thousandths of a GPU times milliseconds.
 
-    `rank` is that of the one pod beyond a gang, None for the whole run. A whole run counts without the pods that it
-    grew by, which are pieces of their own and cheaper.
+    `ranks` are those of a pod beyond a gang, or of a copy of a group; none for the whole run. A whole run counts
+    without the pods that it grew by, which are pieces of their own and cheaper.
     """
 
     run: Run
-    rank: int | None
+    ranks: tuple[int, ...]
     level: tuple[int, int]
     cost: int
     places: tuple[Placement, ...]
@@ -53,7 +53,7 @@ class Candidate:
     @property
     def key(self) -> tuple[tuple[int, int], int, str, int]:
         """Cheapest first, of one elastic run the pods that came last; unique."""
-        return self.level, self.cost, self.run.run_id, 0 if self.rank is None else -self.rank
+        return self.level, self.cost, self.run.run_id, -self.ranks[0] if self.ranks else 0
 
 
 def find_candidates(
@@ -91,22 +91,24 @@ def _grown(state: State, job: Job, cause: PlanCause, book: QuotaBook, flavor: st
     """The pods that elastic runs grew by; the newest go first, which have done the least."""
     wanted = state.tree.priority_of(job)
     for run in state.runs.found(state.index.elastic):
-        for extra in run.surplus:
-            rank = extra.placement.rank
-            if may_shrink(state, job, run, (rank,), cause, book, flavor) is not None:
+        staying = {extra.placement.rank: extra.placement for extra in run.surplus}
+        copies = {tuple(sorted(run.gang.whole_copies((rank,)) & staying.keys())) for rank in staying}
+        for ranks in sorted(copies):
+            if may_shrink(state, job, run, ranks, cause, book, flavor) is not None:
                 continue
-            amount, priority = run.gang.amount_of((extra.placement,)), _priority(state, run)
+            places = tuple(staying[rank] for rank in ranks)
+            amount, priority = run.gang.amount_of(places), _priority(state, run)
             # A pod beyond a gang costs its run no restart, so that it goes before any whole run. One of a higher class
             # than the job is a candidate for lent quota alone, and so stands among the lent pieces.
             level = ELASTIC if priority <= wanted else LENT, priority
-            yield Candidate(run, rank, level, weight(amount), (extra.placement,), amount)
+            yield Candidate(run, ranks, level, weight(amount), places, amount)
 
 
 def _whole(state: State, run: Run, whose: int) -> Candidate:
     # Surplus pods are candidates of their own. Counted here as well, they would be given back twice in one plan.
     places = run.gang_places
     amount = run.gang.amount_of(places) if run.extra else run.amount
-    return Candidate(run, None, (whose, _priority(state, run)), eviction_cost(state, run), places, amount)
+    return Candidate(run, (), (whose, _priority(state, run)), eviction_cost(state, run), places, amount)
 
 
 def eviction_cost(state: State, run: Run) -> int:

@@ -4,18 +4,18 @@ tenant's limit, and free capacity. The time of growth is the committer's policy.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from tessera.domain.devices.resources import Amount, RoleNeed
+from tessera.domain.devices.resources import Amount, Node, RoleNeed
 from tessera.domain.entities import Run
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
-from tessera.domain.work.gang import Gang
+from tessera.domain.work.gang import Gang, gang_of
 from tessera.engine.placement.faults import pod_faults
 from tessera.engine.placement.fits import closed
 from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.placement.gpu_models import on_model
-from tessera.engine.placement.relations import shared_devices
+from tessera.engine.placement.relations import broken, shared_devices
 from tessera_schemas.reasons import Reason
 from tessera_schemas.work.placement import Placement
 
@@ -62,6 +62,7 @@ def growth_faults(state: State, run: Run, placements: Sequence[Placement]) -> It
     if not _within_tenant(state, run.tenant, more):
         yield "its tenant goes over its limit of GPUs"
     nodes = {node.name: node for node in state.nodes.found(dict.fromkeys(place.node for place in placements))}
+    yield from _copy_faults(state, run, placements, nodes)
     yield from pod_faults(run.roles, tuple(placements), nodes)
     yield from shared_devices(run.roles, (*run.places, *placements))
     for role in run.roles:
@@ -76,8 +77,66 @@ def one_more(state: State, run: Run, role: RoleNeed) -> RoleNeed:
     return one if model is None else on_model(one, model)
 
 
+def pieces_of_growth(state: State, run: Run) -> Iterator[tuple[Gang, int]]:
+    """The pods by which the run grows at a time, and how often it may: those of a copy of its group, or single ones."""
+    have, size = Counter(place.role for place in run.all_placements), run.gang.growing
+    if not size:
+        for role in run.roles:
+            yield gang_of((one_more(state, run, role),)), run.most_of(role) - have[role.name]
+        return
+    grown = [role for role in run.roles if role.name in size]
+    yield _copy_of(state, run), min((run.most_of(role) - have[role.name]) // size[role.name] for role in grown)
+
+
+def _copy_of(state: State, run: Run) -> Gang:
+    """The gang of one copy of the group by which the run grows, with the groups that are within it."""
+    size = run.gang.growing
+    return gang_of(
+        tuple(
+            replace(
+                one_more(state, run, role),
+                replicas=size[role.name],
+                more=0,
+                # A group that names no pods is all of the job, whose domain a copy does not choose.
+                groups=tuple(group for group in role.groups if group[1]),
+            )
+            for role in run.roles
+            if role.name in size
+        )
+    )
+
+
+def nodes_beyond(state: State, run: Run) -> tuple[str, ...]:
+    """Names of the nodes on which no copy may come, since all pods of the job have to be in one domain; ascending."""
+    # The widest level at which the domain was asked for: within a narrower one the gang may stand by chance.
+    label = next((g[2][-1] for role in run.roles for g in role.groups if not g[1] and g[3] and g[2]), "")
+    if not label or not run.gang.growing:
+        return ()
+    (first,) = state.nodes.found((run.placements[0].node,))
+    here = dict(first.labels).get(label)
+    return tuple(sorted(node.name for node in state.nodes.values() if dict(node.labels).get(label) != here))
+
+
+def _copy_faults(state: State, run: Run, placements: Sequence[Placement], nodes: Mapping[str, Node]) -> Iterator[str]:
+    """Faults of a growth that is not of whole copies, each with its pods as its groups ask."""
+    size = sum(run.gang.growing.values())
+    if not size:
+        return
+    one = _copy_of(state, run)
+    # Copies follow each other in a record, and each has its pods in the order of the roles, as a gang does.
+    roles = [role.name for role in one for _ in range(role.replicas)]
+    for at in range(0, len(placements), size):
+        there = placements[at : at + size]
+        if [place.role for place in there] != roles:
+            yield f"ranks {[place.rank for place in there]} are no whole copy of {roles}"
+        elif all(place.node in nodes for place in there):
+            yield from broken(one, there, nodes)
+    if beyond := sorted({place.node for place in placements}.intersection(nodes_beyond(state, run))):
+        yield f"nodes {beyond} are beyond the domain of its other pods"
+
+
 def place_one_more(one: Gang, capacity: FreeCapacity, run: Sequence[Placement]) -> tuple[Placement, ...] | Reason:
-    """Place one pod more of a run that is on these places; taken of the capacity."""
+    """Place a pod, or a copy of a group, more of a run that is on these places; taken of the capacity."""
     if not one.apart:
         return capacity.place(one)
     # The run's own devices are closed to it alone: what is left of them stays free for shares of others.

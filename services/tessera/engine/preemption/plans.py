@@ -314,15 +314,15 @@ def _victims(state: State, taken: tuple[Candidate, ...]) -> list[Victim]:
     """Victims in the order of `taken`: pods of one elastic run together, none of a run that is evicted as a whole."""
     # A run whose whole gang goes takes its surplus pods along. Naming them as well would be refused by the committer,
     # which finds the run twice in one plan.
-    whole = {candidate.run.run_id for candidate in taken if candidate.rank is None}
+    whole = {candidate.run.run_id for candidate in taken if not candidate.ranks}
     ranks: dict[str, list[int]] = {}
     for candidate in taken:
-        if candidate.rank is not None and candidate.run.run_id not in whole:
-            ranks.setdefault(candidate.run.run_id, []).append(candidate.rank)
+        if candidate.ranks and candidate.run.run_id not in whole:
+            ranks.setdefault(candidate.run.run_id, []).extend(candidate.ranks)
     found: dict[str, Victim] = {}
     for candidate in taken:
         run_id = candidate.run.run_id
-        if candidate.rank is None or run_id not in whole:
+        if not candidate.ranks or run_id not in whole:
             found.setdefault(run_id, victim_of(state, candidate, tuple(sorted(ranks.get(run_id, ())))))
     return list(found.values())
 

@@ -84,6 +84,9 @@ def _faults(run: Run, now: Mapping[str, int], steps: Mapping[str, int]) -> list[
             found.append(Reason(code=Code.INVALID_FIELD, field=field, detail=detail))
         elif not role.more:
             found.append(Reason(code=Code.NOT_ELASTIC, field=field, numbers={"pods": now.get(name, 0)}))
+        elif role.name in run.gang.growing:
+            detail = "its pods come and go in copies of a group, and not one by one"
+            found.append(Reason(code=Code.INVALID_FIELD, field=field, detail=detail))
         elif not role.replicas <= now.get(name, 0) + step <= role.replicas + role.more:
             numbers = {"pods": now.get(name, 0), "least": role.replicas, "most": role.replicas + role.more}
             found.append(Reason(code=Code.OUTSIDE_ROLE_BOUNDS, field=field, numbers=numbers))

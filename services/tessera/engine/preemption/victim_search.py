@@ -264,10 +264,10 @@ class _Admission:
         if asked in self._spent:  # what a queue does not hold any more, it does not hold later
             return False
         against = None
-        if candidate.rank is None:
+        if not candidate.ranks:
             against = may_evict(state, job, run, cause, self._book, flavor)
         elif candidate.is_lent:
-            against = may_shrink(state, job, run, (candidate.rank,), cause, self._book, flavor)
+            against = may_shrink(state, job, run, candidate.ranks, cause, self._book, flavor)
         if against is not None:
             self._spent.add(asked)
             return False

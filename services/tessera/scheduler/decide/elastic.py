@@ -12,11 +12,11 @@ from tessera.domain.folding.spending import KEPT_BY_BUDGETS
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
-from tessera.domain.work.gang import Gang, gang_of
+from tessera.domain.work.gang import Gang
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.starting import given_ms, start_timeout_ms
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.engine.preemption.growth import may_have, one_more, place_one_more
+from tessera.engine.preemption.growth import may_have, nodes_beyond, pieces_of_growth, place_one_more
 from tessera.engine.preemption.shifts import RoleShift, places_of_gains, plan_shift
 from tessera.engine.queueing.allocation_size import drawn_bytes, slot_bytes
 from tessera.engine.queueing.readiness import spent_reason, startable
@@ -81,11 +81,14 @@ def drop_late(draft: Draft, starts_since: int) -> None:
 
 
 def go_on_without(draft: Draft, run: Run, ranks: Sequence[int], reason: Reason, by: str) -> None:
-    """Remove those of these pods that the run has beyond its gang and that are not on their way out already."""
+    """
+    Remove those of these pods that the run has beyond its gang and that are not on their way out already, and what is
+    in a copy of a group with them.
+    """
     # Facts about pods are late and repeated: ranks of the gang, and those that leave already, are not meant by any of
     # them.
     staying = {extra.placement.rank for extra in run.surplus}
-    gone = tuple(sorted(staying & set(ranks)))
+    gone = tuple(sorted(staying & run.gang.whole_copies(staying & set(ranks))))
     if gone:
         draft.add(Shrunk(kind="shrunk", run_id=run.run_id, ranks=gone, reason=reason, by=by))
 
@@ -182,6 +185,7 @@ def _grow_one(draft: Draft, run: Run, pool: str, free: _Free, wanted: Models) ->
     # What is free of a wanted model is left to who waits for it; of others nobody has a use.
     nodes = state.nodes.values() if wanted else ()
     left = tuple(sorted(node.name for node in nodes if node.pool == pool and node.gpu_model in wanted))
+    left = tuple(sorted({*left, *nodes_beyond(state, run)}))
     avoid = job.avoid if job is not None and state.format >= NODE_FAILURES_FROM else ()
     # Without nodes to avoid both are the same, and one search is saved.
     for left_out in dict.fromkeys((tuple(sorted({*avoid, *left})), left)):
@@ -198,13 +202,11 @@ def _find_places(state: State, run: Run, capacity: FreeCapacity, book: QuotaBook
     size, more = 0, NOTHING
     # Ranks are never used again within a run: a late fact about a pod that left must not hit its successor.
     rank = run.next_rank or len(run.placements)
-    for role in run.roles:
-        have = sum(1 for place in run.all_placements if place.role == role.name)
-        # Pod by pod, not as a gang: surplus is worth having in any number, and the first that does not fit ends the
-        # role.
-        amount = (one := gang_of((one_more(state, run, role),))).amount
-        for _ in range(run.most_of(role) - have):
-            if len(places) >= PODS_PER_STEP or size >= BYTES_PER_STEP:
+    # One by one, not as a gang: surplus is worth having in any number, and the first that does not fit ends its kind.
+    for one, count in pieces_of_growth(state, run):
+        amount = one.amount
+        for _ in range(count):
+            if len(places) + one.pods > PODS_PER_STEP or size >= BYTES_PER_STEP:
                 break
             if book.over(run.queue, run.flavor, amount) or not may_have(state, run, more.plus(amount)):
                 break
@@ -213,9 +215,8 @@ def _find_places(state: State, run: Run, capacity: FreeCapacity, book: QuotaBook
                 break
             # Taken at once, of quota as of room: the next run of this message must not be given the same.
             book.add(run.queue, run.flavor, amount)
-            places.append(replace(found[0], rank=rank + len(places)))
-            size += PLACE_BYTES + len(role.name) + len(found[0].node) + slot_bytes(found[0])
-            size += drawn_bytes(found[0].drawn)
+            places += [replace(place, rank=rank + at) for at, place in enumerate(found, len(places))]
+            size += sum(PLACE_BYTES + len(p.role) + len(p.node) + slot_bytes(p) + drawn_bytes(p.drawn) for p in found)
             more = more.plus(amount)
     return places
 

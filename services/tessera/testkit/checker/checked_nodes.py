@@ -174,13 +174,19 @@ class CheckedNodes:
         own = not role.resources.gpu_milli or node.device_profile in ENOUGH[role.resources.isolation]
         return own and self.devices.are_isolated(place.drawn, node, role.resources.isolation)
 
-    def scattered(self, job: JobSpec, places: Sequence[Placement], labels: dict[str, str]) -> str:
-        """A copy of a group of pods that is not in the domain which it needs; "" if there is none."""
+    def scattered(
+        self, job: JobSpec, places: Sequence[Placement], labels: dict[str, str], beside: Sequence[Placement] = ()
+    ) -> str:
+        """
+        A copy of a group of pods that is not in the domain which it needs; "" if there is none. `beside` are pods of
+        the job in whose domain all others are to be, where it asks for one of them all.
+        """
         wrong = []
         for group in job.groups:
             copies: dict[int, list[NodeSeen]] = {}
             for role in job.roles if group.topology is not None and group.topology.required else ():
-                at = [self.nodes.get(place.node, NO_NODE) for place in places if place.role == role.name]
+                pods = places if group.pods else (*beside, *places)
+                at = [self.nodes.get(place.node, NO_NODE) for place in pods if place.role == role.name]
                 size = group.pods.get(role.name, 0) if group.pods else len(at)
                 for number, node in enumerate(at if size else ()):
                     copies.setdefault(number // size, []).append(node)

@@ -350,6 +350,8 @@ class Story:
             return
         run.placements += r.placements
         self._may_be(job, r.run_id, gang, r.placements)
+        scattered = self.checked_nodes.scattered(job.spec, r.placements, job.levels, run.placements[:1])
+        self.demand(not scattered, "I1", f"{r.run_id} grows: {scattered}")
         added, nodes = job.amounts(gang, r.placements), self.checked_nodes
         self._take(r.run_id, added, nodes.held, nodes.kept, run.amounts, run.kept)
         self._spares(r.run_id, job, added)

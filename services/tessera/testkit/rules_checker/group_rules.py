@@ -1,4 +1,7 @@
-"""Rules of groups that start again: whole copies, for a pod's end that was said, and no more often than asked."""
+"""
+Rules of groups that start again: whole copies, for a pod's end that was said, and no more often than asked. What grows
+by copies of a group comes and goes in whole ones.
+"""
 
 from dataclasses import dataclass, field
 
@@ -19,6 +22,7 @@ class RestartedRun:
     total: int = 0
     counts: dict[tuple[str, tuple[int, ...]], tuple[int, int]] = field(default_factory=dict)
     out: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)  # copies that do not run again yet
+    beyond: dict[int, int] = field(default_factory=dict)  # first rank of its copy, of each pod beyond the gang
 
 
 class GroupRules:
@@ -46,6 +50,29 @@ class GroupRules:
                 self.runs[f"{record.job_id}-{record.attempt}"] = RestartedRun(self.specs[record.job_id])
             elif isinstance(record, GroupRestarted | GroupPermitted | GroupResumed):
                 self._judge(record, facts)
+            elif isinstance(record, m.Grown | m.Shrunk | m.Released) and record.run_id in self.runs:
+                self._resized(record, self.runs[record.run_id])
+
+    def _resized(self, r: m.Grown | m.Shrunk | m.Released, run: RestartedRun) -> None:
+        if isinstance(r, m.Grown):
+            self._grown(r, run)
+            return
+        left = {rank: run.beyond.pop(rank) for rank in r.ranks if rank in run.beyond}
+        if isinstance(r, m.Shrunk):  # and what has ended by itself leaves its copy
+            parted = [rank for rank, first in run.beyond.items() if first in left.values()]
+            self.demand(not parted, f"{r.run_id} shrinks by {r.ranks}, and keeps {parted} of the same copies")
+
+    def _grown(self, r: m.Grown, run: RestartedRun) -> None:
+        roles = {role.name: role for role in run.spec.roles}
+        elastic = {name for name, role in roles.items() if role.gang < role.most}
+        sizes = next((group.pods for group in run.spec.groups if elastic & group.pods.keys()), None)
+        if sizes is None:
+            return
+        copy = [name for name in roles for _ in range(sizes.get(name, 0))]
+        cut = [r.placements[at : at + len(copy)] for at in range(0, len(r.placements), len(copy))]
+        whole = all([place.role for place in places] == copy for places in cut)
+        self.demand(whole, f"{r.run_id} grows by {[place.role for place in r.placements]}, and not by copies of {copy}")
+        run.beyond |= {place.rank: places[0].rank for places in cut for place in places}
 
     def _judge(self, r: GroupRestarted | GroupPermitted | GroupResumed, facts: list[f.AnyFact]) -> None:
         if (run := self.runs.get(r.run_id)) is None:

@@ -49,11 +49,7 @@ HUGE_TENANT, HUGE_KEY = "red", "huge"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """
-    What a client publishes at `at` seconds and repeats until it is acknowledged.
-
-    `key` and `spec` are a submit's; `cancels` is the id of the job that it cancels.
-    """
+    """What a client publishes at `at` seconds until it is acknowledged; `key`, `spec`: a submit's; `cancels`: a job."""
 
     at: float
     subject: str
@@ -508,13 +504,10 @@ def submit_job(shard: str, at: float, tenant: str, key: str, spec: JobSpec, held
 
 
 def _groups(role: Role) -> tuple[RoleGroup, ...]:
-    """
-    Pairs of pods, each on one node where two of them have room on an empty one, and all of them together. Most pairs
-    start again by themselves, and of some of these so do all, once.
-    """
+    """Pairs of pods, each on one node that could hold two, near all others; most start again, of some jobs all once."""
     held, odd = 2 * role.resources.gpus <= NODE_GPUS, role.resources.cpu_milli
     pair = GroupRestart(max_restarts=2, backoff_seconds=odd % 2) if odd % 8 < 5 else None
-    whole = GroupRestart(max_restarts=1, backoff_seconds=0) if odd % 8 == 0 else None
+    whole = GroupRestart(max_restarts=1, backoff_seconds=0) if odd % 8 == 0 and role.gang == role.most else None
     host = Topology(level=HOST.label, required=held)
     near = Topology(level=HOST.label, required=False)
     all_pods = RoleGroup(name="all", topology=near, restart=whole)
@@ -547,6 +540,7 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
         },
     )
     replicas, elastic = random.randrange(2, 7) if gang else 1, random.random() < 0.35 and gpus is None
+    in_pairs = gang and replicas % 2 == 0 and asked["cpu_milli"] % 4 < 2
     # By an amount that was drawn already: another draw would make another life of every seed.
     if asked.get("gpus") and not (gang or gpus) and asked["cpu_milli"] % 4 == 0:
         asked["claims"] = (nic_claim(fast=asked["cpu_milli"] % 8 == 0),)
@@ -555,7 +549,7 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
     role = Role(
         name="worker",
         replicas=replicas,
-        max_replicas=replicas + random.randrange(1, 5) if elastic else None,
+        max_replicas=replicas + random.randrange(1, 5) * (1 + in_pairs) if elastic else None,
         resources=Resources(**asked),
         gpu_models=("H100",)
         if random.random() < 0.1 and needed <= H100_GPUS and not alone and "mig_profile" not in asked
@@ -573,7 +567,7 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
         priority_class=random.choice(CLASSES),
         preemptible=random.random() < 0.85,
         roles=(role,),
-        groups=_groups(role) if gang and not elastic and replicas % 2 == 0 and asked["cpu_milli"] % 4 < 2 else (),
+        groups=_groups(role) if in_pairs else (),
         time_limit_seconds=2 if random.random() < 0.1 else None,
         termination_grace_seconds=random.choice((0, 1, 2)),
         ttl_seconds_after_finished=random.choice((0, 2, 6)),
