@@ -161,6 +161,13 @@ class JobProgress(Strict):
             "avoids the nodes of the pods that are behind, or of all where none is"
         ),
     ] = "warn"
+    unused_seconds: Annotated[
+        Annotated[int, Field(ge=5, le=604_800, strict=True)] | None,
+        Field(
+            description="Seconds without progress after which a run hangs already, where none of its GPUs was used "
+            "meanwhile, as far as that is measured; null: GPUs say nothing of a hang"
+        ),
+    ] = later(None)
     straggler_percent: Annotated[
         int,
         Field(

@@ -69,7 +69,7 @@ async def serve(
     counters = choose_counters(settings, books.state)
     health = HealthLooks(ports, settings, books.state, node_informer, members, counters if settings.measures else None)
     idleness = Idleness(ports, settings, books.state, utilisation or source, members)
-    progress = ProgressLooks(ports, settings, books.state, pods, members, fresh)
+    progress = ProgressLooks(ports, settings, books.state, pods, members, fresh, idleness.unused_seconds)
     plan, heads = proposing(reclamation_plan), settings.heads
     proposals = Proposals(ports, settings.shard, "reclamation", books.state, members, plan, reclamation_heads, heads)
     webhook = PowerWebhook(settings, ports.clock)

@@ -252,16 +252,17 @@ class World:
         troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds, fresh)
         looks = Looks(ports.cluster, ports.ledger, self.state, nodes, (ours, informer), troubles.counted)
         losses = LostRuns(ports, settings, self.state, pods, users, troubles, members, fresh)
-        progress = ProgressLooks(ports, settings, self.state, pods, members, fresh)
+        measured = self._utilisation and Idleness(ports, settings, self.state, self._utilisation, members)
+        unused = measured.unused_seconds if measured else lambda _: 0
+        progress = ProgressLooks(ports, settings, self.state, pods, members, fresh, unused)
         parts: list[Any] = [absences, losses, progress]
         follow = (absences.follow_pods(), absences.follow_users(), _drain(nodes))
         health = HealthLooks(ports, settings, self.state, nodes, members, self._counters)
         reports = absences.report(), losses.report(), health.report(), progress.report()
         loops = [keep_looking(fresh, self.clock, looks.look), *follow, *reports]
-        if self._utilisation is not None:
-            parts.insert(0, Idleness(ports, settings, self.state, self._utilisation, members))
-            loops.append(parts[0].report())
-
+        if measured:
+            parts.insert(0, measured)
+            loops.append(measured.report())
         if self._switch is not None:
             loops.append(Fences(ports, settings, self.state, nodes, troubles, members, self._switch).work())
 

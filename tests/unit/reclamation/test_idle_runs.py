@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from tessera.kernel.errors import Transient
-from tessera.reclamation.idle_runs.decide import Activity, GpuSample, GpuUsage
+from tessera.reclamation.idle_runs.decide import Activity
 from tessera_schemas.cluster.labels import pod_name
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobIdle
@@ -13,28 +12,11 @@ from tessera_schemas.reasons import Code
 from tests.builders import job_spec, role
 from tests.unit.binder.binder_builders import RUN, run
 from tests.unit.binder.cluster_world import World, train
+from tests.unit.reclamation.told_use import Told, of
 
 WARN, RECLAIM = 300, 600
 NO_GPU = job_spec(role(gpus=0))
 TWO = job_spec(role(replicas=2))
-
-
-class Told:
-    """A source that says what a test tells it: percent by run, of all its pods."""
-
-    def __init__(self) -> None:
-        self.percent: dict[str, int] = {}
-        self.away = False
-
-    async def usage(self) -> GpuUsage:
-        if self.away:
-            raise Transient("away")
-        return of({("lab", pod_name(run, rank)): found for run, found in self.percent.items() for rank in range(2)})
-
-
-def of(percents: dict[tuple[str, str], int]) -> GpuUsage:
-    """One GPU of each pod, used by so many percent."""
-    return {pod: (GpuSample("0", percent),) for pod, percent in percents.items()}
 
 
 def world(what: Any, told: Told) -> World:

@@ -10,6 +10,7 @@ from tessera_schemas.config import Policy
 from tessera_schemas.job import JobProgress
 from tessera_schemas.reasons import Code
 from tests.unit.binder.cluster_world import World, train
+from tests.unit.reclamation.told_use import Told
 
 HANG = 60
 NODES = tuple(f"node-{letter}" for letter in "abcdefgh")
@@ -137,6 +138,45 @@ async def test_a_straggler_may_move_its_run_off_the_node() -> None:
         await w.run(40, turn=5)
         assert w.job(job).attempt == 2
         assert slow not in w.nodes_of(job)
+
+
+@pytest.mark.parametrize(
+    ("percent", "unused_seconds", "step", "hangs"),
+    [
+        pytest.param(0, 60, 7, True, id="it stands still and uses nothing"),
+        pytest.param(90, 60, 7, False, id="a collective that waits keeps its GPUs busy"),
+        pytest.param(None, 60, 7, False, id="nobody measures its GPUs"),
+        pytest.param(0, None, 7, False, id="its job does not ask for it"),
+        pytest.param(0, 60, None, False, id="it has reported nothing"),
+    ],
+)
+async def test_gpus_that_are_not_used_shorten_the_wait_for_a_step(
+    percent: int | None, unused_seconds: int | None, step: int | None, hangs: bool
+) -> None:
+    told = Told()
+    async with World(utilisation=told, utilisation_seconds=10) as w:
+        job = await start(w, hang_seconds=3600, unused_seconds=unused_seconds, then="restart")
+        if percent is not None:
+            told.percent[w.current(job).run_id] = percent
+        if step is not None:
+            write(w, job, step)
+        await w.run(50, turn=5)
+        assert w.job(job).attempt == 1
+        await w.run(60, turn=5)
+        assert w.job(job).attempt == 1 + hangs
+        if hangs:
+            (revoked,) = [record for record in w.records if record.kind == "revoked"]
+            assert revoked.reason.code is Code.HUNG
+            assert 60 <= revoked.reason.numbers["unused_seconds"] <= revoked.reason.numbers["seconds"]
+
+
+async def test_steps_that_come_count_more_than_gpus_that_are_not_used() -> None:
+    told = Told()
+    async with World(utilisation=told, utilisation_seconds=10) as w:
+        job = await start(w, hang_seconds=3600, unused_seconds=60, then="restart")
+        told.percent[w.current(job).run_id] = 0
+        await work(w, job, 300, 1)
+        assert w.job(job).attempt == 1
 
 
 RULE = JobProgress(hang_seconds=60, straggler_percent=50, straggler_seconds=60)

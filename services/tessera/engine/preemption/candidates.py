@@ -91,6 +91,7 @@ def _grown(state: State, job: Job, cause: PlanCause, book: QuotaBook, flavor: st
     """The pods that elastic runs grew by; the newest go first, which have done the least."""
     wanted = state.tree.priority_of(job)
     for run in state.runs.found(state.index.elastic):
+        # The committer takes a copy whole, so that a part of one is worth nothing to who waits.
         staying = {extra.placement.rank: extra.placement for extra in run.surplus}
         copies = {tuple(sorted(run.gang.whole_copies((rank,)) & staying.keys())) for rank in staying}
         for ranks in sorted(copies):

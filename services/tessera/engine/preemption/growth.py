@@ -84,6 +84,7 @@ def pieces_of_growth(state: State, run: Run) -> Iterator[tuple[Gang, int]]:
         for role in run.roles:
             yield gang_of((one_more(state, run, role),)), run.most_of(role) - have[role.name]
         return
+    # Pods that have ended or leave still count: what is given up is not sought again in the same breath.
     grown = [role for role in run.roles if role.name in size]
     yield _copy_of(state, run), min((run.most_of(role) - have[role.name]) // size[role.name] for role in grown)
 

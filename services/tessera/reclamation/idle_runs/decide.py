@@ -83,6 +83,11 @@ class Activity:
         self._seen[run.run_id] = _Seen(since, now)
         return max(1, now - since)
 
+    def known(self, run_id: str, now: int) -> int:
+        """Seconds of idleness of a run up to its last look; 0 when it is in use, or was not looked at for too long."""
+        seen = self._seen.get(run_id)
+        return 0 if seen is None or now - seen.last > self._gap else seen.last - seen.since
+
     def forget(self, run_id: str) -> None:
         """Forgets since when a run has been idle."""
         self._seen.pop(run_id, None)

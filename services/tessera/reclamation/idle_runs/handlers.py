@@ -73,6 +73,10 @@ class Idleness:
         """Whether this replica says what was measured of the run, and the ledger can hold it."""
         return self._state.format >= GPU_USE_FROM and partition_of(run.job_id) in self._members.partitions()
 
+    def unused_seconds(self, run_id: str) -> int:
+        """Seconds for which none of a run's GPUs has been used by the last look; 0 where one was, or nobody knows."""
+        return self._activity.known(run_id, int(self._ports.clock.monotonic()))
+
     async def report(self) -> None:
         """Measures the use of GPUs every `utilisation_seconds`, for ever."""
         while True:

@@ -67,21 +67,31 @@ class StallWatch:
         self.behind = {rank: count for rank, count in done.items() if enough and count * 100 <= most}
 
 
-def judge(run: Run, seen: StallWatch, rule: JobProgress, still_seconds: int) -> RunStalled | None:
-    """The fact that the run hangs or has stragglers; None while it goes on, and while nothing was reported."""
+def judge(
+    run: Run, seen: StallWatch, rule: JobProgress, still_seconds: int, unused_seconds: int = 0
+) -> RunStalled | None:
+    """
+    The fact that the run hangs or has stragglers; None while it goes on, and while nothing was reported.
+
+    For `unused_seconds` none of its GPUs has been used, 0 where one is, or nobody measures that.
+    """
     if not seen.steps:
         return None
-    if still_seconds >= rule.hang_seconds:
-        return _hangs(run, seen, still_seconds)
+    # A collective that waits for a lost peer keeps GPUs busy, so that their use shortens the wait and ends none.
+    unused = min(still_seconds, unused_seconds)
+    is_unused = rule.unused_seconds is not None and unused >= rule.unused_seconds
+    if is_unused or still_seconds >= rule.hang_seconds:
+        return _hangs(run, seen, still_seconds, unused if is_unused else 0)
     return _straggles(run, seen, rule) if seen.behind else None
 
 
-def _hangs(run: Run, seen: StallWatch, seconds: int) -> RunStalled:
+def _hangs(run: Run, seen: StallWatch, seconds: int, unused_seconds: int) -> RunStalled:
     first = max(seen.steps.values())
     late = sorted(rank for rank, step in seen.steps.items() if step < first)
     if 2 * len(late) > len(seen.steps):
         late = []  # a few have merely reported sooner than most: that says nothing against the others
     numbers = {"seconds": seconds, "step": first, "pods": len(seen.steps), "behind": len(late)}
+    numbers |= {"unused_seconds": unused_seconds} if unused_seconds else {}
     detail = f"behind: {_named(run, late)}" if late else ""
     suspects = _nodes_of(run, late) or (run.nodes if len(run.nodes) <= NODES_MAX else ())
     return _fact(run, Reason(code=Code.HUNG, numbers=numbers, detail=detail), suspects)

@@ -5,6 +5,8 @@ The newest report of each pod is on the pod itself, so that no report is stored 
 is in memory only. After a restart, and after a gap in which nobody looked, each run has its whole time again.
 """
 
+from collections.abc import Callable
+
 import structlog
 
 from tessera.domain.entities import Run
@@ -43,8 +45,10 @@ class ProgressLooks:
         pods: PodsByRun[Json],
         members: Members,
         fresh: Freshness,
+        unused_seconds: Callable[[str], int],
     ) -> None:
         self._ports, self._state, self._pods, self._members, self._fresh = ports, state, pods, members, fresh
+        self._unused_seconds = unused_seconds
         self._facts = Facts(ports.bus, settings.shard, "reclamation")
         self._seen: dict[str, StallWatch] = {}
         self._said: dict[str, tuple[str, float]] = {}
@@ -82,7 +86,8 @@ class ProgressLooks:
     async def _look(self, run: Run, rule: JobProgress) -> None:
         now, seen = self._ports.clock.monotonic(), self._seen.setdefault(run.run_id, StallWatch())
         seen.look(steps_of(run, self._pods.of(run.run_id)), rule, now, self._fresh.since)
-        fact = judge(run, seen, rule, int(self._fresh.seconds(seen.moved_at)))
+        still = int(self._fresh.seconds(seen.moved_at))
+        fact = judge(run, seen, rule, still, self._unused_seconds(run.run_id))
         if fact is None and run.stalled is not None and seen.steps:
             fact = RunStalled(kind="run_stalled", run_id=run.run_id)
         if fact is not None and self._is_news(run, fact, rule, now):

@@ -89,6 +89,9 @@ def _stalled(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Polic
         return False
     slow = rule.straggler_seconds, rule.straggler_then
     seconds, then = (rule.hang_seconds, rule.then) if r.reason.code is Code.HUNG else slow
+    if r.reason.code is Code.HUNG and rule.unused_seconds and "unused_seconds" in r.reason.numbers:
+        unused = rule.unused_seconds <= r.reason.numbers["unused_seconds"]
+        seconds = min(seconds, rule.unused_seconds) if unused else seconds
     return then != "warn" and r.reason.numbers.get("seconds", 0) >= seconds and r.observed in run.nodes
 
 

@@ -68,7 +68,12 @@ def on_run_stalled(draft: Draft, index: int, fact: RunStalled) -> None:
             draft.add(Stalled(kind="stalled", run_id=run.run_id))
         return
     hangs = fact.reason.code is Code.HUNG
-    least = job.progress.hang_seconds if hangs else job.progress.straggler_seconds
+    least = job.progress.straggler_seconds
+    if hangs:
+        # By the job's own word again: what reclamation measured shortens only the wait of who asked for it.
+        unused = job.progress.unused_seconds
+        is_unused = unused is not None and fact.reason.numbers.get("unused_seconds", 0) >= unused
+        least = min(job.progress.hang_seconds, unused) if is_unused and unused else job.progress.hang_seconds
     then = job.progress.then if hangs else job.progress.straggler_then
     if fact.reason.numbers.get("seconds", 0) < least or not (hangs or job.progress.straggler_percent):
         return
