@@ -151,7 +151,9 @@ class Runs:
         self._names = Names(ports.cluster, ports.clock, shard, self._calls, state, reach, new_key)
         self._boots, self._ask_boot = ownership.boot_of, ownership.ask_boot
         self._surplus = SurplusPods(self._calls, self._stopping, self._facts, self._templates, state, self._boots)
-        self._groups = GroupPods(self._calls, self._stopping, self._facts, self._templates, ports.clock, self.worklist)
+        self._groups = GroupPods(
+            self._calls, self._stopping, self._facts, self._templates, state, ports.clock, self.worklist
+        )
         self._late = LatePods(self._calls, adopted, self._facts, state)
         self._sparing = Sparing(state, adopted, self._facts, self.events, ports.clock, self.worklist)
         self.warnings = PodWarnings(ports.cluster, ports.clock, settings.pod_warnings_per_second)

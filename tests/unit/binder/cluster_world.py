@@ -108,6 +108,10 @@ class Hanging(MemoryCluster):
             yield event
 
 
+BEGIN_MS = 3000
+"""What the messages take that `Committed.begin` writes."""
+
+
 class OwnClock:
     """A process's clocks: the wall clock may be wrong."""
 
@@ -152,7 +156,8 @@ class World:
         self._beside = beside
         self.broker = MemoryBroker(self.clock)
         self.broker.add_shard(SHARD)
-        self.books = Committed(ts=self.clock.now_ms(), name="tx" if beside is None else "second")
+        # What begins a ledger is written before now, so that none of its times are yet to come.
+        self.books = Committed(ts=self.clock.now_ms() - BEGIN_MS, name="tx" if beside is None else "second")
         self.records: list[AnyRecord] = []
         self.facts: list[AnyFact] = []
         self._utilisation, self._counters, self._settings = utilisation, counters, settings

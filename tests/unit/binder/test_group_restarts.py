@@ -138,6 +138,16 @@ async def test_copies_start_again_each_by_itself_and_a_pause_grows_with_each(wor
     assert pauses == [4000, 4000, 8000]
 
 
+async def test_a_wall_clock_that_is_behind_the_ledger_makes_no_pause_longer(world: World) -> None:
+    await world.submit(spec=in_pairs(backoff=4))
+    world.clock_of["binder"].ahead_ms = -3_600_000
+    fail(world, 0)
+    await world.run(3)
+    assert sorted(uids(world)) == [2, 3]
+    await world.run(5)
+    assert sorted(uids(world)) == [0, 1, 2, 3]
+
+
 def stamped(world: World) -> list[tuple[int, Any]]:
     read = [LEDGER_MESSAGE.validate_json(stored) for stored in world.books.stored]
     return [(m.ts, r) for m in read for r in m.records if r.kind == "group_restarted"]

@@ -13,7 +13,9 @@ from tessera.binder.pods.calls import Calls, RefusedByCluster, all_of
 from tessera.binder.pods.stopping import Stopping
 from tessera.binder.pods.templates import Templates
 from tessera.domain.entities import Job, Run
+from tessera.domain.state import State
 from tessera.domain.work.gang import RestartingCopy, ranks_out
+from tessera.kernel.ledger.timestamps import LedgerTime
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.worklist import Worklist
@@ -32,10 +34,17 @@ class GroupPods:
     """Every step may be repeated. What was said and bound is remembered, by run, only to save messages."""
 
     def __init__(
-        self, calls: Calls, stopping: Stopping, facts: Facts, templates: Templates, clock: Clock, worklist: Worklist
+        self,
+        calls: Calls,
+        stopping: Stopping,
+        facts: Facts,
+        templates: Templates,
+        state: State,
+        clock: Clock,
+        worklist: Worklist,
     ) -> None:
         self._calls, self._stopping, self._facts, self._templates = calls, stopping, facts, templates
-        self._clock, self._worklist = clock, worklist
+        self._state, self._time, self._worklist = state, LedgerTime(clock, state.ts), worklist
         self._said: dict[str, set[tuple[str, int]]] = {}
         self._bound: dict[str, set[str]] = {}
 
@@ -61,7 +70,8 @@ class GroupPods:
         if former:
             await all_of([self._stopping.replace(run, pod) for pod in former])
             return  # their change brings us back
-        pause_ms = copy.not_before - self._clock.now_ms()
+        # By ledger time: a wall clock that is behind it would keep the copy away beyond its deadline.
+        pause_ms = copy.not_before - self._time.now(self._state.ts)
         if pause_ms > 0:
             self._worklist.name_later(run.run_id, pause_ms / 1000)
             return

@@ -24,6 +24,7 @@ from tessera.binder.pods.warnings import PodWarnings
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.domain.work.starting import given_ms
+from tessera.kernel.ledger.timestamps import LedgerTime
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.worklist import Worklist
@@ -58,7 +59,7 @@ class Starting:
     ) -> None:
         self._adopted = adopted
         self._facts, self._state, self._clock, self._worklist = facts, state, clock, worklist
-        self._warnings = warnings
+        self._warnings, self._time = warnings, LedgerTime(clock, state.ts)
         self._told: dict[str, _Told] = {}
 
     def forget(self, run_id: str) -> None:
@@ -130,7 +131,7 @@ class Starting:
     async def _report(self, run: Run, told: _Told, first: Delay | None, nodes: tuple[str, ...], works: bool) -> None:
         """Tell what is news, and that the nodes work once a quarter of the run's time is over."""
         reason, now = None if first is None else first.reason, self._clock.monotonic()
-        left = run.deadline - self._clock.now_ms()
+        left = run.deadline - self._time.now(self._state.ts)
         moves = works and told.deadline != run.deadline and left < given_ms(self._state, run) * 3 // 4
         same = (reason, nodes) == (told.reason, told.nodes)
         if (same and not moves) or (told.at is not None and now - told.at < self._pause(run)):
