@@ -107,9 +107,9 @@ class Quota(Strict):
         return self
 
 
-OrderName = Literal["age", "expected"]
+OrderName = Literal["age", "expected", "deadline"]
 """Who of equals in a queue goes first; `tessera.engine.queueing.orders` has each of them."""
-OVERTAKING: frozenset[OrderName] = frozenset({"expected"})
+OVERTAKING: frozenset[OrderName] = frozenset({"expected", "deadline"})
 """Orders in which a younger job may stand before an older one, until that has waited `order_patience_seconds`."""
 
 PlacementName = Literal["tessera", "fgd", "bestfit", "gpu-packing", "dotprod", "random"]
@@ -180,7 +180,8 @@ class Queue(Strict):
             description="Order of jobs of one priority class and one user, or of one tenant whose jobs name no user. "
             "age: oldest first. expected: least expected GPU time divided by the slowdown of the wait so far, from "
             "time limits and the past run times of such jobs; jobs that have waited for the policy's "
-            "`order_patience_seconds` go before, oldest first. A strict_fifo queue goes by age"
+            "`order_patience_seconds` go before, oldest first. deadline: the earliest first, then jobs without one, "
+            "with that patience, too. A strict_fifo queue goes by age"
         ),
     ] = later("age")
     was: Annotated[

@@ -421,6 +421,12 @@ class JobSpec(Strict):
         Field(max_length=DEPENDENCIES_MAX, description="Conditions on other jobs; all must hold before the start"),
     ] = ()
     begin_ts: Annotated[Millis, Field(description="Earliest start")] = 0
+    deadline_ts: Annotated[
+        Millis,
+        Field(
+            description="Latest end: once a run of its time limit would be over later, the job is cancelled; 0: none"
+        ),
+    ] = later(0)
     start_timeout_seconds: Annotated[
         Annotated[Positive, Field(le=86_400)] | None,
         Field(description="Seconds from allocation until all pods run, without work of nodes; null: policy"),
@@ -435,9 +441,19 @@ class JobSpec(Strict):
         grows, near = any(role.gang < role.most for role in self.roles), any(role.neighbours for role in self.roles)
         limited = self.time_limit_seconds is not None
         fault = WholeJob(self.array, self.service, self.attach_to, self.after, grows, near, limited).fault()
+        fault = fault or self._fault_of_deadline()
         if fault := fault or self.retry.fault_in({role.name for role in self.roles}, self.service is not None):
             raise ValueError(fault)
         return self
+
+    def _fault_of_deadline(self) -> str:
+        if not self.deadline_ts:
+            return ""
+        if self.time_limit_seconds is None:
+            return "deadline_ts: goes by how long a run may last; say time_limit_seconds, too"
+        if self.begin_ts + self.time_limit_seconds * 1000 > self.deadline_ts:
+            return "deadline_ts: a run of its time limit from begin_ts on ends later; lower the limit"
+        return ""
 
     @model_validator(mode="after")
     def _roles(self) -> Self:

@@ -164,6 +164,7 @@ class Code(StrEnum):
     HUNG = "Hung"
     STRAGGLES = "Straggles"
     DEPENDENCY_NEVER_SATISFIED = "DependencyNeverSatisfied"
+    DEADLINE_MISSED = "DeadlineMissed"
     TASKS_FAILED = "TasksFailed"
     SHRUNK = "Shrunk"
     ROLES_SHIFTED = "RolesShifted"
@@ -315,6 +316,7 @@ SENTENCES: dict[Code, str] = {
     Code.IDLE: "it held GPUs and used none",
     Code.HUNG: "its pods have reported no progress for too long",
     Code.STRAGGLES: "pods of it make less progress than its others",
+    Code.DEADLINE_MISSED: "it did not start early enough to end by its deadline",
     Code.DEPENDENCY_NEVER_SATISFIED: "a condition that the job waited for can no longer come true",
     Code.TASKS_FAILED: "tasks of the array failed or were cancelled",
     Code.ROLES_SHIFTED: "its own request moves pods from one role to another",

@@ -64,6 +64,7 @@ class JobView(Lenient):
     started_ts: int = 0
     ended_ts: int = 0
     not_before: int = 0
+    deadline_ts: Annotated[int, Field(description="Time by which the job is to have ended; 0: none")] = 0
     reason: PublicReason | None = None
     exit_code: int | None = None
     placements: tuple[Placement, ...] = ()

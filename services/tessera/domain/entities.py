@@ -50,7 +50,8 @@ class Job:
     `near` are the terms that its roles have for it. `restarts` are its groups of which a copy starts again by itself:
     name, restarts at most, first pause in milliseconds. `spec_at` is the message, and the fact in it, with the programs
     of its next run; () where that is its submit. `resized`: new sizes of roles. `displaced`: a node broke under its
-    last run, and it was not placed since (`run_ends.DISPLACING`). Times are ledger milliseconds.
+    last run, and it was not placed since (`run_ends.DISPLACING`). Until `deadline_ts` it is to have ended, 0 for no
+    such time. Times are ledger milliseconds.
     """
 
     job_id: str
@@ -120,6 +121,12 @@ class Job:
     resized: tuple[RoleAmounts, ...] = later(())
     progress: JobProgress | None = later(None)
     displaced: bool = later(False)
+    deadline_ts: int = later(0)
+
+    @property
+    def latest_start_ts(self) -> int:
+        """The last time at which a run of its time limit ends by its deadline; 0 without a deadline."""
+        return self.deadline_ts - self.time_limit_seconds * 1000 if self.deadline_ts else 0
 
     @property
     def is_replica(self) -> bool:

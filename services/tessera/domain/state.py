@@ -478,6 +478,8 @@ class State:
         for job in self.jobs.values():
             if job.phase is Phase.QUEUED and job.not_before:
                 index.retry_at.add((job.not_before, job.job_id))
+            if job.phase is Phase.QUEUED and job.deadline_ts and job.array is None:
+                index.latest_starts.add((job.latest_start_ts, job.job_id))
         self.unmade, self.services = Table(), Table()
         for job in self.jobs.values():
             if job.service:

@@ -144,8 +144,9 @@ class Committer:
         if inbox.failed is not None:
             raise inbox.failed
         seconds = self._settings.tick_seconds
-        due = self._shard.state.index.start_by
-        left = (due[0][0] - self._time.now(self._shard.state.ts)) / 1000 if due else 0.0
+        index = self._shard.state.index
+        due = [line[0][0] for line in (index.start_by, index.latest_starts) if line]
+        left = (min(due) - self._time.now(self._shard.state.ts)) / 1000 if due else 0.0
         if left > 0:  # one that is due already waits for its starts to be watched for long enough
             seconds = min(seconds, left)
         waits = [

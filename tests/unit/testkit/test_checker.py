@@ -379,6 +379,27 @@ def grow_pair(shard: Shard, *nodes: str, groups: tuple[RoleGroup, ...]) -> None:
     shard.add(m.Grown(kind="grown", run_id=first_run(), deadline=FAR, placements=grown))
 
 
+@pytest.mark.parametrize(("late_ms", "wrong"), [(0, set()), (1, {"I4"})])
+def test_i4_no_job_starts_too_late_to_end_by_its_deadline(late_ms: int, wrong: set[str]) -> None:
+    shard = Shard()
+    latest = shard.ts + 30_000
+    shard.queued(spec=job_spec(deadline_ts=latest + 30_000, time_limit_seconds=30))
+    shard.ts = latest + late_ms - 1000
+    shard.allocated(placement())
+    assert broken(check(shard.stored)) == wrong
+
+
+@pytest.mark.parametrize(("late_ms", "wrong"), [(0, {"I4"}), (1, set())])
+def test_i4_no_job_misses_a_deadline_that_it_could_meet(late_ms: int, wrong: set[str]) -> None:
+    shard = Shard()
+    latest = shard.ts + 30_000
+    shard.queued(spec=job_spec(deadline_ts=latest + 30_000, time_limit_seconds=30))
+    shard.ts = latest + late_ms - 1000
+    missed = Reason(code=Code.DEADLINE_MISSED)
+    shard.add(m.Finished(kind="finished", job_id=job_id(SHARD, "lab", "k1"), phase="cancelled", reason=missed))
+    assert broken(check(shard.stored)) == wrong
+
+
 @pytest.mark.parametrize(("ranks", "wrong"), [((2, 3), set()), ((3,), {"group"})])
 def test_a_group_shrinks_by_whole_copies(ranks: tuple[int, ...], wrong: set[str]) -> None:
     shard = Shard()

@@ -35,7 +35,7 @@ class Index:
     configuration does not have; `capacity` is what all nodes of a pool have together; `elastic` runs may change
     their size, `restarting` runs have a copy of a group that does not run again yet, `claiming` jobs have claims on
     published devices, and under the last run of `displaced` ones a node broke. `lost` has the remembered nodes, those
-    first that lost something first.
+    first that lost something first. `latest_starts` has the queued jobs with a deadline by when each has to start.
     """
 
     def __init__(self) -> None:
@@ -46,6 +46,7 @@ class Index:
         self.held: dict[tuple[str, ...], Amount] = {}
         self.retry_at: SortedList[tuple[int, str]] = SortedList()
         self.start_by: SortedList[tuple[int, str]] = SortedList()
+        self.latest_starts: SortedList[tuple[int, str]] = SortedList()
         self.strays: dict[str, None] = {}
         self.runs_on: dict[str, dict[str, None]] = {}
         self.capacity: dict[str, Amount] = {}
@@ -80,6 +81,7 @@ class Index:
             self.retry_at.discard((was.not_before, was.job_id))
         if now is not None and now.not_before:
             self.retry_at.add((now.not_before, now.job_id))
+        self._follow_latest_start(was, now)
         if was is not None and now is not None and line_keys.job_stands(was) == line_keys.job_stands(now):
             self._change_kind(state, was, now)
             return
@@ -87,6 +89,12 @@ class Index:
             self._leave(state, was)
         if now is not None:
             self._wait(state, now)
+
+    def _follow_latest_start(self, was: Job | None, now: Job | None) -> None:
+        # An array is no job to start: each of its tasks has the deadline.
+        for job, change in ((was, self.latest_starts.discard), (now, self.latest_starts.add)):
+            if job is not None and job.deadline_ts and job.array is None:
+                change((job.latest_start_ts, job.job_id))
 
     def run_changes(self, old: Run | None, new: Run | None) -> bool:
         """Follows a run from `old` to `new` (None: not there); whether what somebody holds is another amount now."""

@@ -122,6 +122,7 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
         number=take_number(state, record),
         attached=spec.attach_to,
         detached=spec.attach_to is not None,
+        deadline_ts=spec.deadline_ts,
         restarts=tuple(
             (group.name, group.restart.max_restarts, group.restart.backoff_seconds * 1000)
             for group in spec.groups

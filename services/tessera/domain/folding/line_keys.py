@@ -13,8 +13,8 @@ QueuedJob = tuple[int, int, int, str]
 UserLine = tuple[str, str, str]
 """Queue, tenant and user."""
 
-Bucket = tuple[int, JobKind, int]
-"""-priority, kind and time limit (ms, 0 for none) of jobs that are expected to run equally long."""
+Bucket = tuple[int, JobKind, int, int]
+"""-priority, kind, time limit and deadline (ms, 0 for none) of jobs that run as long and are to end by one time."""
 
 WaitingKind = tuple[Gang, bool]
 """Of equal gangs, revocable or not, in one queue all may start or none."""
@@ -45,7 +45,7 @@ def place_in_line(tree: QueueTree, job: Job) -> QueuedJob:
 
 
 def bucket_of(tree: QueueTree, job: Job) -> Bucket:
-    return (-tree.priority_of(job), kind_of(job), job.time_limit_seconds * 1000)
+    return (-tree.priority_of(job), kind_of(job), job.time_limit_seconds * 1000, job.deadline_ts)
 
 
 def kind_keys(tree: QueueTree, job: Job) -> tuple[str, WaitingKind, str, Bucket, UserLine]:

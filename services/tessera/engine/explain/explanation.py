@@ -249,6 +249,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
     if any(role.more for role in job.roles) and job.amount:
         most = job.pods + sum(role.more for role in job.roles)
         yield f"It is elastic: it starts with {job.pods} pods and grows to {most} while nobody waits."
+    yield from _deadline(state, job)
     if job.avoid:
         yield f"It goes to {name_some(job.avoid)} only when there is nothing else: it failed there before."
     yield from describe_ladder(state, job)
@@ -312,6 +313,12 @@ def _being_cut(state: State, job: Job) -> Iterator[str]:
     for name, change in sorted(state.mig_changes.items()):
         if change.job_id == job.job_id and not change.ended_ts:
             yield f"Node {name} is being cut {'back ' if change.undo else ''}to {change.config} for it."
+
+
+def _deadline(state: State, job: Job) -> Iterator[str]:
+    if job.deadline_ts:
+        left = format_age(max(0, job.latest_start_ts - state.ts))
+        yield f"It is cancelled (`{Code.DEADLINE_MISSED}`) unless it starts within {left}, to end by its deadline."
 
 
 def _drained(state: State, pool: str) -> Iterator[str]:

@@ -28,11 +28,12 @@ def startable(state: State, job: Job) -> bool:
 
 
 def is_in_line(state: State, job: Job) -> bool:
-    """Whether the job waits for its turn: nobody holds it, its back-off is over, its queue is there and not stopped."""
+    """Whether the job waits for its turn: not held, no back-off, no missed deadline, its queue is there and open."""
     return (
         job.phase is Phase.QUEUED
         and not job.kept_out
         and job.not_before <= state.ts
+        and (not job.deadline_ts or state.ts <= job.latest_start_ts)
         and state.tree.takes(job)
         and state.tree.stopped(job.queue) is None
     )

@@ -27,7 +27,7 @@ from tessera.scheduler.decide.arrays import settle_arrays, settle_dependencies
 from tessera.scheduler.decide.configuration import drain_queues, note_levels, rename_strays
 from tessera.scheduler.decide.draft import JUDGE, ROOM_BYTES, Draft, Inputs
 from tessera.scheduler.decide.elastic import grow
-from tessera.scheduler.decide.jobs import record_stranded
+from tessera.scheduler.decide.jobs import end_missed, record_stranded
 from tessera.scheduler.decide.machines import health, losses, nodes
 from tessera.scheduler.decide.machines.health import settle_health
 from tessera.scheduler.decide.machines.reputation import judge_nodes, try_suspects
@@ -71,6 +71,7 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None, eng
         fact = inputs.facts[index].fact
         JUDGE[type(fact)](draft, index, fact)
     end_overdue(draft, inputs.facts_wait, inputs.starts_since)
+    end_missed(draft)
     if len(draft.state.mig_changes):
         nodes.give_up_changes(draft)
     judge_nodes(draft)

@@ -137,6 +137,18 @@ def on_cancel_requested(draft: Draft, index: int, fact: CancelRequested) -> None
         cancel_run(draft, run, reason, fact.tenant or "operator", fact.now)
 
 
+def end_missed(draft: Draft) -> None:
+    """End the jobs that can no longer end by their deadline, the earliest first; a run that has begun is none."""
+    state = draft.state
+    for latest, job_id in list(state.index.latest_starts.irange(maximum=(state.ts - 1, "~"))):
+        if draft.full:
+            return
+        give_up_earmark(draft, job_id)
+        numbers = {"latest_start_ts": latest, "late_seconds": (state.ts - latest + 999) // 1000}
+        reason = Reason(code=Code.DEADLINE_MISSED, field="deadline_ts", numbers=numbers)
+        draft.add(Finished(kind="finished", job_id=job_id, phase="cancelled", reason=reason))
+
+
 @judges(OwnerEnded)
 def on_owner_ended(draft: Draft, index: int, fact: OwnerEnded) -> None:
     """The job ends as its owner has: now if it waits, else once its run is released."""

@@ -56,8 +56,13 @@ NODES_NAMED = 4
 
 
 def is_start_due(state: State, ts: int) -> bool:
-    """Whether a run, or a pod that one grew by, is past its start's deadline at `ts`, however it was watched."""
-    due = state.index.start_by
+    """
+    Whether a run, or a pod that one grew by, is past its start's deadline at `ts`, however it was watched; or a job can
+    no longer end by its own.
+    """
+    due, missed = state.index.start_by, state.index.latest_starts
+    if missed and missed[0][0] < ts:
+        return True
     if (due and due[0][0] <= ts) or any(_late_copies(run, ts) for run in state.runs.found(state.index.restarting)):
         return True
     return any(0 < extra.deadline <= ts for run in state.runs.found(state.index.elastic) for extra in run.extra)

@@ -13,6 +13,7 @@ from tessera.testkit.checker.neighbours import NOTHING, StandingPod, crossed
 from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
+from tessera_schemas.base import INT_MAX
 from tessera_schemas.cluster import device_facts as d
 from tessera_schemas.config import Queue
 from tessera_schemas.job import JobSpec, Role
@@ -81,6 +82,12 @@ class CheckedJob:
     def stands(self) -> str:
         """An array has no run: its end is the relations checker's to judge."""
         return "array" if self.spec.array is not None and self.phase == "queued" else self.phase
+
+    @property
+    def latest_start_ts(self) -> int:
+        """Last time at which it may start, by its deadline."""
+        spec = self.spec
+        return spec.deadline_ts - (spec.time_limit_seconds or 0) * 1000 if spec.deadline_ts else INT_MAX
 
     def amounts(self, gang: Iterable[Role], placements: Iterable[Placement]) -> HeldAmounts:
         """Amounts that these pods of it hold."""
@@ -304,6 +311,7 @@ class Story:
         self.demand(r.attempt == len(job.runs) + 1, "I4", f"{run_id} follows {len(job.runs)} attempts")
         early = self.ts < job.not_before and not job.taken_over  # what works already waits for no back-off
         self.demand(not early, "I4", f"{run_id} begins before {job.not_before}")
+        self.demand(self.ts <= job.latest_start_ts, "I4", f"{run_id} begins too late to end by its deadline")
         self.demand(all(run.released for run in job.runs), "I2", f"{run_id} begins while another is not released")
         self._heeds_others(run_id, job, r.placements)
         takes, start_ms = self._placed(job, run_id, r.placements), r.deadline - self.ts
@@ -470,6 +478,9 @@ class Story:
 
     def _finished(self, r: m.Finished, job: CheckedJob, _: None) -> None:
         job.forget_ts = self.ts + self.memory_ms
+        if r.reason is not None and r.reason.code == "DeadlineMissed":
+            missed = job.phase == "queued" and self.ts > job.latest_start_ts
+            self.demand(missed, "I4", f"{r.job_id} is said to miss its deadline")
         if r.phase != "succeeded" or not job.runs or job.runs[-1].released or job.spec.array is not None:
             self._leaves(r, job, r.phase)
             return

@@ -1,6 +1,6 @@
 """
 Actions of people: Jobs, gangs and bare pods at the simulated cluster that name our scheduler, and tidying up; and
-submits of jobs that are near to data or pods, of notebooks, and of programs that hang.
+submits of jobs that are near to data or pods, that are to end by a time, of notebooks, and of programs that hang.
 """
 
 from collections import Counter
@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, Literal
 
 from tessera.kernel.ports import ApiError, Clock
+from tessera.testkit.sim.loop import EPOCH_MS
 from tessera.testkit.sim.workload import (
     DATASET_BYTES,
     HOST,
@@ -269,6 +270,17 @@ def submit_hanging(shard: str, random: Random, seconds: float) -> list[Command]:
         plain = {"launcher": None, "time_limit_seconds": None, "retry": retry}
         made.append(submit_job(shard, at, tenant, key, spec.model_copy(update=update | plain)))
         made.append(cancel(shard, tenant, key, seconds + random.uniform(20, 25)))
+    return made
+
+
+def submit_due(shard: str, random: Random, seconds: float) -> list[Command]:
+    """Jobs that are to end by a time: one of them hardly can, one has time enough."""
+    made, tenant = list[Command](), random.choice(TENANTS)
+    for index, most in enumerate((3.5, 3600.0)):
+        at, spec = random.uniform(0.5, seconds), job_spec(random)
+        late = EPOCH_MS + int((at + random.uniform(2.5, most)) * 1000)
+        plain = {"time_limit_seconds": 2, "deadline_ts": late, "name": f"due-{index}"}
+        made.append(submit_job(shard, at, tenant, f"due-{index}", spec.model_copy(update=plain)))
     return made
 
 

@@ -35,7 +35,14 @@ from tessera.testkit.sim.guard import SEED_SECONDS, SeedFailed, guarded
 from tessera.testkit.sim.loop import VirtualLoop
 from tessera.testkit.sim.rolling import RollingOperator
 from tessera.testkit.sim.services import SHARD, SimulatedServices
-from tessera.testkit.sim.users import Users, submit_hanging, submit_neighbours, submit_readers, submit_sessions
+from tessera.testkit.sim.users import (
+    Users,
+    submit_due,
+    submit_hanging,
+    submit_neighbours,
+    submit_readers,
+    submit_sessions,
+)
 from tessera.testkit.sim.verify import CountedState, digests, fold_stored, stored_account
 from tessera.testkit.sim.workload import (
     HUGE_KEY,
@@ -130,6 +137,7 @@ class World:
         script += submit_neighbours(SHARD, Random(f"neighbours {self.seed}"), CHAOS_SECONDS * 0.7)
         script += submit_readers(SHARD, Random(f"readers {self.seed}"), CHAOS_SECONDS * 0.7)
         script += submit_sessions(SHARD, Random(f"sessions {self.seed}"), CHAOS_SECONDS * 0.7)
+        script += submit_due(SHARD, Random(f"due {self.seed}"), CHAOS_SECONDS * 0.7)
         script += submit_hanging(SHARD, Random(f"hanging {self.seed}"), CHAOS_SECONDS * 0.7)
         clients = [self.loop.create_task(self.send(suited(self.park, command))) for command in script]
         chaos = Chaos(self.services, Random(self.seed + 3), nodes, CHAOS_SECONDS, points, self.state)

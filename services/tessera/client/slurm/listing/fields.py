@@ -19,12 +19,12 @@ RANGES_SHOWN = 12
 HOUR_MS = 3_600_000
 
 STATES = frozenset(
-    {*words.STATES.values(), *words.LONG_STATES.values(), *words.STATES_OF_FAILURE.values(), "TO", "ALL"}
+    {*words.STATES.values(), *words.LONG_STATES.values(), *words.STATES_OF_FAILURE.values(), "TO", "DL", "ALL"}
 )
 """What jobs are chosen by: short words and long ones."""
 NEVER = frozenset(
-    {"BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "PREEMPTED", "REQUEUED", "RESIZING", "REVOKED", "SUSPENDED"}
-    | {"BF", "DL", "OOM", "PR", "RQ", "RS", "RV", "S"}
+    {"BOOT_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REQUEUED", "RESIZING", "REVOKED", "SUSPENDED"}
+    | {"BF", "OOM", "PR", "RQ", "RS", "RV", "S"}
 )
 """States of Slurm's that no job has here; scripts ask for them all the same."""
 
@@ -111,14 +111,15 @@ def select(
 
 def state_of(job: JobView) -> str:
     """The long word for a job's state."""
-    if job.phase == "failed" and job.reason is not None and job.reason.code in words.STATES_OF_FAILURE:
-        return words.STATES_OF_FAILURE[job.reason.code]
+    code = "" if job.reason is None else job.reason.code
+    if (job.phase == "failed" and code in words.STATES_OF_FAILURE) or (job.phase, code) == words.MISSED:
+        return words.STATES_OF_FAILURE[code]
     return words.LONG_STATES.get(job.phase, job.phase.upper())
 
 
 def short_state_of(job: JobView) -> str:
     """The short word for a job's state."""
-    return {"TIMEOUT": "TO", "NODE_FAIL": "NF"}.get(state_of(job), words.state_of(job.phase))
+    return {"TIMEOUT": "TO", "NODE_FAIL": "NF", "DEADLINE": "DL"}.get(state_of(job), words.state_of(job.phase))
 
 
 def elapsed_ms(job: JobView, now_ms: int) -> int:
@@ -305,6 +306,7 @@ FIELDS: Mapping[str, FieldValue] = {
     "DerivedExitCode": lambda job, now: exit_code_of(job),
     "Eligible": lambda job, now: time_of(job.submitted_ts),
     "StartOrNone": lambda job, now: time_of(job.started_ts, "N/A"),
+    "Deadline": lambda job, now: time_of(job.deadline_ts, "N/A"),
     "EndOrNone": lambda job, now: time_of(job.ended_ts or _last_ms(job), "N/A"),
     "PendingSeconds": lambda job, now: str(((job.started_ts or job.ended_ts or now) - job.submitted_ts) // 1000),
 }

@@ -18,6 +18,7 @@ def job_lines(job: JobView, now_ms: int) -> str:
     user, (group, gid) = value("User"), group_of(job.user)
     restarts, limit = value("Restarts"), fields.ACCOUNTING["Timelimit"](job, now_ms)
     wckey = f" WCKey={job.project}" if job.project else ""
+    deadline = value("Deadline")
     lines = [
         f"JobId={fields.raw_id_of(job)} {array}JobName={job.name}",
         f"UserId={user}({uid_of(job.user)}) GroupId={group}({gid}) MCS_label=N/A",
@@ -26,7 +27,7 @@ def job_lines(job: JobView, now_ms: int) -> str:
         f"Requeue=1 Restarts={restarts} BatchFlag=1 Reboot=0 ExitCode={fields.exit_code_of(job)}",
         f"RunTime={words.elapsed_in_full(fields.elapsed_ms(job, now_ms))} TimeLimit={limit} TimeMin=N/A",
         f"SubmitTime={fields.time_of(job.submitted_ts)} EligibleTime={fields.time_of(job.submitted_ts)}",
-        f"StartTime={fields.time_of(job.started_ts)} EndTime={fields.time_of(job.ended_ts)} Deadline=N/A",
+        f"StartTime={fields.time_of(job.started_ts)} EndTime={fields.time_of(job.ended_ts)} Deadline={deadline}",
         f"Partition={job.queue}",
         f"NodeList={value('NodeList')}",
         *([f"BatchHost={value('BatchHost')}"] if fields.node_names(job) else []),

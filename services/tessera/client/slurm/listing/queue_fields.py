@@ -48,6 +48,7 @@ c mincpus MIN_CPUS CPUsOfPod
 C numcpus CPUS NCPUS
 D numnodes NODES NNodes
 e endtime END_TIME EndOrNone
+- deadline DEADLINE Deadline
 E dependency DEPENDENCY Dependency
 F arrayjobid ARRAY_JOB_ID ArrayJobID
 g groupname GROUP Group
@@ -108,7 +109,6 @@ Z workdir WORK_DIR (null)
 - requeue REQUEUE 1
 - reboot REBOOT 0
 - batchflag BATCH_FLAG 1
-- deadline DEADLINE N/A
 - profile PROFILE (null)
 - mcslabel MCSLABEL N/A
 - stdin STDIN /dev/null

@@ -39,9 +39,13 @@ LONG_STATES: Mapping[str, str] = {
 
 STATES_OF_FAILURE: Mapping[str, str] = {
     "TimeLimit": "TIMEOUT",
+    "DeadlineMissed": "DEADLINE",
     **{code: "NODE_FAIL" for code, end in RUN_ENDS.items() if end.whose is Whose.NODE},
 }
 """Slurm's word for a job that failed for these reasons, those of nodes by a rule of the job alone."""
+
+MISSED = ("cancelled", "DeadlineMissed")
+"""Phase and reason of a job that has not failed, and that `STATES_OF_FAILURE` has a word for."""
 
 WHY: Mapping[str, str] = {
     "WaitingForTurn": "Priority",

@@ -234,6 +234,7 @@ def _check_each(options: ScriptOptions, environment: Mapping[str, str], now: dat
     readers: dict[str, Callable[[Said], object]] = {
         **values.READERS,
         "begin": partial(values.begin_ms, now=now),
+        "deadline": partial(values.begin_ms, now=now),
         "export": partial(values.exported, environment=environment),
     }
     for name in filter(readers.__contains__, options.script.options):
@@ -278,6 +279,7 @@ def _read_job_options(options: ScriptOptions, now: datetime, against: Against) -
         "time": ("time_limit_seconds", lambda said: values.seconds_of(said) or None),
         "signal": ("termination_grace_seconds", values.grace_of),
         "begin": ("begin_ts", partial(values.begin_ms, now=now)),
+        "deadline": ("deadline_ts", partial(values.begin_ms, now=now)),
     }
     for name in filter(options.__contains__, readers):
         field, read = readers[name]

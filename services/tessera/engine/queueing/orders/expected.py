@@ -84,7 +84,7 @@ def _index(kind: JobKind, runtime_ms: int, waited_ms: int) -> int:
 def _keys(
     state: State, ts: int, bucket: Bucket, places: Iterable[QueuedJob]
 ) -> Iterator[tuple[int, bool, int, QueuedJob]]:
-    minus_priority, kind, limit_ms = bucket
+    minus_priority, kind, limit_ms, _ = bucket
     runtime_ms = expected_runtime(state.runtimes, kind, limit_ms)
     for place in places:
         job = state.jobs.get(place[-1])
