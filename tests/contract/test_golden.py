@@ -77,6 +77,7 @@ LATER = {
         "array",
         "after",
         "begin_ts",
+        "deadline_ts",
         "start_timeout_seconds",
         "groups",
         "attach_to",
@@ -95,6 +96,7 @@ LATER = {
     "record.saved.v1": {"at"},
     "view.job.v1": {
         *("device_classes", "claimed", "gres"),
+        "deadline_ts",
         "earlier_ms",
         "gpu_milli_ms",
         "gpu_counted_ts",
