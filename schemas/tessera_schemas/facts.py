@@ -66,6 +66,13 @@ class JobAdmitted(AnyFact, sender="admission"):
         return self.template.asked if self.template is not None else self.asked or self.spec.digest()
 
 
+class NodeTestProposed(JobAdmitted, sender="reclamation"):
+    """A test job for a suspected node, by the configuration's `health.test`: it runs there or nowhere."""
+
+    kind: Literal["node_test_proposed"]  # type: ignore[assignment]  # a job as any other to all who read how it came
+    node: NodeName
+
+
 class JobRefused(AnyFact, sender="admission"):
     """The audit record of input that has no other effect. `repeats` more were refused and not recorded each."""
 

@@ -130,6 +130,7 @@ class Code(StrEnum):
     ROLLOUT_STOPPED = "RolloutStopped"
     REPLICA_ENDED = "ReplicaEnded"
     TARGET_ENDED = "TargetEnded"
+    NODE_NOT_SUSPECTED = "NodeNotSuspected"
     CANCELLED_BY_SCRIPT = "CancelledByScript"
     REQUEUED_BY_SCRIPT = "RequeuedByScript"
     PAUSED_AS_IDLE = "PausedAsIdle"
@@ -283,6 +284,7 @@ SENTENCES: dict[Code, str] = {
     Code.REPLICA_ENDED: "the replica of a service has ended, and is started again",
     Code.REQUEUE_ASKED: "its owner or an operator put it back in line",
     Code.TARGET_ENDED: "the job that it is attached to has ended",
+    Code.NODE_NOT_SUSPECTED: "the node that it was to test is not suspected any more",
     Code.CANCELLED_BY_SCRIPT: "its own script cancelled it",
     Code.REQUEUED_BY_SCRIPT: "its own script put it back in line",
     Code.PAUSED_AS_IDLE: "nobody used it, so that it is paused; `tessera resume` lets it wait in line again",

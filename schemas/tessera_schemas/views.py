@@ -280,6 +280,19 @@ class OthersView(Lenient):
     devices: tuple[tuple[str, int], ...] = ()
 
 
+class NodeTestView(Lenient):
+    """The last test job of a node."""
+
+    job_id: str
+    since_ts: Annotated[int, Field(description="When it was queued")]
+    ended_ts: Annotated[int, Field(description="When it ended; 0: it has not")] = 0
+    outcome: Annotated[
+        str, Field(description="passed, failed, or nothing where its end says nothing of the node; empty: it lives")
+    ] = ""
+    passes: Annotated[int, Field(description="Tests that passed there, of the one that is configured")] = 0
+    failures: Annotated[int, Field(description="Tests that failed there, of the one that is configured")] = 0
+
+
 class NodeView(Lenient):
     """
     A node, its size and what is free; `gpu_free` per device slot in thousandths.
@@ -322,6 +335,7 @@ class NodeView(Lenient):
     health_held_back: Annotated[
         bool, Field(description="It would be drained for its health, but too many nodes of its pool are")
     ] = False
+    test: Annotated[NodeTestView | None, Field(description="Its last test job; null: none")] = None
     spare: Annotated[bool, Field(description="Spare of its pool: only jobs that lost a node start there")] = False
     flavor: Annotated[str, Field(description="First flavor of the configuration that matches the node")] = ""
     others: OthersView = OthersView()

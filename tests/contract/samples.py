@@ -305,6 +305,15 @@ FACTS: tuple[facts.AnyFact, ...] = (
         template=templates.FromTemplate(name="tune", config_version=7, asked="cd" * 32),
         trace=TRACE,
     ),
+    facts.NodeTestProposed(
+        kind="node_test_proposed",
+        job_id=JOB,
+        tenant="lab",
+        key="node-test-1",
+        spec=SPEC,
+        notes=("tests node node-a, on which jobs failed",),
+        node="node-a",
+    ),
     facts.JobRefused(
         kind="job_refused", tenant="lab", job_id=OTHER, name="train", reasons=(WHY,), repeats=4, source_seq=77
     ),

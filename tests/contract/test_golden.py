@@ -128,7 +128,7 @@ LATER = {
     },
     "view.queue.v1": {"time_limit_max_seconds"},
     "view.node.v1": {
-        "fence",
+        *("fence", "test"),
         *("cordoned", "away_since_ts", "missing_gpus", "waiting_runs", "held_back_runs"),
         *("device_classes", "gres"),
         *("drained_by", "ailments", "overruled", "health_held_back", "spare"),
@@ -139,11 +139,13 @@ LATER = {
 
 NOT_WITH_OTHERS = {
     "fact.plan_proposed.v1": {"shrinks"},
+    "fact.node_test_proposed.v1": {"adopted", "held", "template", "trace", "asked"},
     "command.roll_service.v1": {"undo"},
     "fact.rollout_requested.v1": {"undo"},
 }
 """
-Fields that exclude another one of their type: a plan that moves runs shrinks none, and an undo names no programs.
+Fields that exclude another one of their type: a plan that moves runs shrinks none, an undo names no programs, and
+nobody submits a test of a node.
 """
 
 

@@ -5,12 +5,14 @@ each cause. Sources of health, reports of agents and operators' words all speak 
 docs/health.md shows the table (`python -m docs.make_tables`).
 """
 
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from tessera_schemas.base import Count, Name, Positive, Strict, later, printable
+from tessera_schemas.work.pod_template import Template
 
 REPUTATION = "reputation"
 """The source that the committer itself is, by the jobs that fail on a node."""
@@ -117,6 +119,37 @@ class ReputationPolicy(Strict):
     ] = 3600
 
 
+class HealthTest(Strict):
+    """The test job that a suspected node gets while its GPUs are free."""
+
+    tenant: Annotated[Name, Field(description="Tenant of the test jobs")]
+    queue: Annotated[Name, Field(description="Queue of the test jobs; nodes of its pool are tested")]
+    template: Annotated[Template, Field(description="Container of the test: it exits with 0 where the node is good")]
+    gpus: Annotated[
+        Annotated[Positive, Field(le=64)] | None, Field(description="GPUs of the test; null: all of the node")
+    ] = None
+    time_limit_seconds: Annotated[
+        Positive, Field(le=86_400, description="Seconds after which a test has failed that has not ended")
+    ] = 900
+    again_seconds: Annotated[
+        Positive, Field(le=31_536_000, description="Seconds from the end of a test to the next of the same node")
+    ] = 21_600
+
+
+def find_test_faults(
+    test: HealthTest | None, tenants: Collection[str], queues: Mapping[str, Collection[str]]
+) -> Iterator[str]:
+    """Faults of a test in a configuration with these tenants, and queues for jobs, each with its tenants or for all."""
+    if test is None:
+        return
+    if test.tenant not in tenants:
+        yield f"health.test.tenant: no such tenant: {test.tenant}"
+    if test.queue not in queues:
+        yield f"health.test.queue: no such queue that takes jobs: {test.queue}"
+    elif queues[test.queue] and test.tenant not in queues[test.queue]:
+        yield f"health.test.queue: {test.queue} takes no jobs of {test.tenant}"
+
+
 class HealthPolicy(Strict):
     """Care for sick machines, and for how many at once."""
 
@@ -142,6 +175,15 @@ class HealthPolicy(Strict):
         ReputationPolicy | None,
         Field(description="Judgement of nodes by the jobs that fail on them; null: nothing is counted"),
     ] = later(None)
+    test: Annotated[
+        HealthTest | None, Field(description="Test job for nodes that are suspected; null: none is run")
+    ] = later(None)
+
+    @model_validator(mode="after")
+    def _tests_suspects(self) -> Self:
+        if self.test is not None and self.reputation is None:
+            raise ValueError("test: needs reputation beside it, by which nodes are suspected")
+        return self
 
     def action_for(self, cause: HealthCause) -> HealthAction:
         """Action on a cause."""

@@ -95,6 +95,8 @@ FENCING_FROM = 6
 """The format from which on a webhook may be asked to turn nodes off that do not answer."""
 SPARES_FROM = 6
 """The format from which on pools keep spare nodes, and jobs know that a node broke under their last run."""
+NODE_TESTS_FROM = 6
+"""The format from which on suspected nodes get test jobs."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

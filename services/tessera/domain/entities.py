@@ -51,7 +51,8 @@ class Job:
     name, restarts at most, first pause in milliseconds. `spec_at` is the message, and the fact in it, with the programs
     of its next run; () where that is its submit. `resized`: new sizes of roles. `displaced`: a node broke under its
     last run, and it was not placed since (`run_ends.DISPLACING`). Until `deadline_ts` it is to have ended, 0 for no
-    such time. Times are ledger milliseconds.
+    such time. `tests` is the node that it tests: it runs there or nowhere, and stands in no line. Times are ledger
+    milliseconds.
     """
 
     job_id: str
@@ -121,6 +122,7 @@ class Job:
     resized: tuple[RoleAmounts, ...] = later(())
     progress: JobProgress | None = later(None)
     displaced: bool = later(False)
+    tests: str = later("")
     deadline_ts: int = later(0)
 
     @property
@@ -179,6 +181,11 @@ class Job:
     @property
     def kept_out(self) -> bool:
         """Tells whether the job is kept out of its queue's order, however long it waits."""
+        return bool(self.tests) or self.is_kept_from_starting
+
+    @property
+    def is_kept_from_starting(self) -> bool:
+        """Whether the job starts nowhere, even where nothing else would have the room."""
         return self.held or self.away or self.detached or self.array is not None or bool(self.after)
 
     @property

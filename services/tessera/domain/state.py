@@ -31,6 +31,7 @@ from tessera.domain.folding.index import Index
 from tessera.domain.folding.spending import BudgetUse, Holdings, held_of
 from tessera.domain.folding.standing import NeighbourBook
 from tessera.domain.health.known import Fence, NodeHealth
+from tessera.domain.health.node_tests import NodeTests, forget_ended
 from tessera.domain.health.reputation import FailureRates, Reckoning, Reputations, reckon_by
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.queues import Holding, QueueTree, QuotaBook, queue_tree
@@ -78,11 +79,13 @@ TABLES = (
     "fences",
     "reputations",
     "failure_rates",
+    "node_tests",
 )
 LATER_TABLES = frozenset(
     {
         *("refused", "backoffs", "stops", "closed", "remembered_nodes", "removed_queues", "decayed", "spending"),
         *("layouts", "device_classes", "selections", "mig_changes", "health", "fences", "reputations", "failure_rates"),
+        "node_tests",
     }
 )
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
@@ -150,6 +153,7 @@ class State:
         self.fences: Table[Fence] = Table()
         self.reputations: Reputations = Table()
         self.failure_rates: FailureRates = Table()
+        self.node_tests: NodeTests = Table()
         self.reckoning: Reckoning | None = None
         """By what is configured of the reputation of nodes; None where the ends of runs say nothing of them."""
         self.remembered_nodes, self.removed_queues = Table[RememberedNode](), Table[RemovedQueue]()
@@ -196,6 +200,8 @@ class State:
 
     def set_config(self, config: Config) -> None:
         """Puts a configuration in force: makes its queue tree and, in the base, the waiting lines anew."""
+        if self.config.health_test != config.health_test:
+            forget_ended(self.node_tests)
         self.config, self.data_due = config, 0
         self.make_tree()
         for table in (self.reputations, self.failure_rates) if self.reckoning is None else ():

@@ -58,7 +58,7 @@ from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.keys import VIEWS
 from tessera_schemas.shard.lending import lent_until
 from tessera_schemas.shard.records import ResizeBegun, ResizeEnded
-from tessera_schemas.views import JobView, NodeView, OthersView, QueueView, QuotaUse
+from tessera_schemas.views import JobView, NodeTestView, NodeView, OthersView, QueueView, QuotaUse
 from tessera_schemas.work.run_ends import RUN_ENDS
 
 JOBS, QUEUES, NODES, CONFIG, REFUSED, REMEMBERED_NODES = VIEWS
@@ -94,7 +94,7 @@ class Views:
         queues = self._count(jobs, -1)
         remembers = bool(state.lost_due(message.ts)) or any(type(record) is NodeChanged for record in message.records)
         remembered = dict(state.remembered_nodes.items()) if remembers else {}
-        before_ts = state.ts
+        before_ts, tests = state.ts, dict(state.node_tests.items())
         fold()
         paused = state.index.retry_at.irange((before_ts + 1,), (state.ts + 1,))
         self._book = None
@@ -105,6 +105,8 @@ class Views:
         fields |= {(JOBS, job_id): None for job_id in self._recent.update(jobs, state.ts)}
         fields |= {(JOBS, job_id): None for job_id in ended_with_devices(state, message, self._recent)}
         fields |= {(NODES, name): None for name in nodes}
+        now = dict(state.node_tests.items())
+        fields |= {(NODES, name): None for name in tests | now if tests.get(name) is not now.get(name)}
         if nodes or state.tree is not tree or len(state.backoffs):  # a node that is used makes another one a spare
             before, self._spares = self._spares, find_all_spares(state)
             fields |= {(NODES, name): None for name in sorted(before ^ self._spares)}
@@ -318,6 +320,9 @@ class Views:
         drained: dict[str, Any] = {"drained": drain is not None, "spare": name in self._spares}
         if drain is not None:
             drained |= {"drain_why": drain.why, "drained_by": drain.by}
+        if (test := self._state.node_tests.get(name)) is not None:
+            names = NodeTestView.model_fields
+            drained["test"] = view(NodeTestView, **{name: getattr(test, name) for name in names})
         if (sick := self._state.health.get(name)) is not None:
             drained |= {"ailments": sick.ailments, "overruled": sick.overruled, "health_held_back": sick.held_back}
         there = self._state.runs.found(self._state.index.runs_on.get(name, ()))

@@ -26,6 +26,7 @@ from tessera.reclamation.idle_runs.exporters import Exporters, Prometheus
 from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation
 from tessera.reclamation.lost_runs.handlers import LostRuns
 from tessera.reclamation.mig_changes import MigProposals
+from tessera.reclamation.node_tests import NodeTestProposals
 from tessera.reclamation.prices.handlers import Learn, Prices
 from tessera.reclamation.prices.learning import learn_in_subprocess
 from tessera.reclamation.progress.handlers import ProgressLooks
@@ -34,6 +35,7 @@ from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import NAMES_US, USERS_PODS, pods_of_shard
 
+PROPOSING = (MigProposals, NodeTestProposals)
 LINGER_SECONDS = 0.02  # how much later it hears what to look for while the ledger is busy
 
 
@@ -107,7 +109,7 @@ async def serve(
             progress.report(),
             proposals.propose(),
             fences.work(),
-            MigProposals(ports, settings.shard, books.state, members).propose(),
+            *(each(ports, settings.shard, books.state, members).propose() for each in PROPOSING),
             health.report(),
             *([idleness.report()] if utilisation or settings.measures else []),
             *([prices.learn_all()] if settings.prices != "off" else []),

@@ -6,9 +6,11 @@ import orjson
 import pytest
 
 from tessera.kernel.ports import Outgoing
+from tessera_schemas.cluster.health import HealthPolicy, HealthTest, ReputationPolicy
 from tessera_schemas.cluster.pools import Pool
 from tessera_schemas.config import ConfigBody, Queue, Quota
 from tessera_schemas.facts import ConfigProposed, JobAdmitted, JobRefused
+from tessera_schemas.job import Template
 from tessera_schemas.ledger import FORMAT
 from tessera_schemas.shard.ledger_form import POOL_PARTS_FROM
 from tessera_schemas.work.money import Money
@@ -45,9 +47,19 @@ NAMES = config_body(Queue(name="research")).model_copy(update={"queue_names": {"
 PRICES = config_body(Queue(name="research")).model_copy(update={"money": Money(currency="EUR")})
 SPARES = config_body(Queue(name="research"), pools=(Pool(name="default", spare_nodes=1),))
 
+TESTS = config_body(
+    Queue(name="research"),
+    health=HealthPolicy(
+        reputation=ReputationPolicy(),
+        test=HealthTest(tenant="lab", queue="research", template=Template(image="test:1")),
+    ),
+)
+
 
 @pytest.mark.parametrize(
-    "body", [HALF, NAMES, PRICES, SPARES], ids=["parts of pools", "names of queues", "prices", "spares"]
+    "body",
+    [HALF, NAMES, PRICES, SPARES, TESTS],
+    ids=["parts of pools", "names of queues", "prices", "spares", "tests of nodes"],
 )
 @pytest.mark.parametrize(("known", "taken"), [(POOL_PARTS_FROM - 1, False), (FORMAT, True), (None, True)])
 async def test_a_committer_of_an_earlier_version_is_sent_nothing_that_it_cannot_read(

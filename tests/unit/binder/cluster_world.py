@@ -43,6 +43,7 @@ from tessera.reclamation.fencing.webhook import PowerSwitch
 from tessera.reclamation.health.handlers import CountersOfNodes, HealthLooks
 from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation
 from tessera.reclamation.lost_runs.handlers import LostRuns
+from tessera.reclamation.node_tests import NodeTestProposals
 from tessera.reclamation.progress.handlers import ProgressLooks
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_local.cluster.core import SimCluster
@@ -264,7 +265,8 @@ class World:
         follow = (absences.follow_pods(), absences.follow_users(), _drain(nodes))
         health = HealthLooks(ports, settings, self.state, nodes, members, self._counters)
         reports = absences.report(), losses.report(), health.report(), progress.report()
-        loops = [keep_looking(fresh, self.clock, looks.look), *follow, *reports]
+        tests = NodeTestProposals(ports, SHARD, self.state, members)
+        loops = [keep_looking(fresh, self.clock, looks.look), *follow, *reports, tests.propose()]
         if measured:
             parts.insert(0, measured)
             loops.append(measured.report())

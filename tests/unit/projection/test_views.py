@@ -67,6 +67,7 @@ from tests.published_devices import (
     with_network,
 )
 from tests.random_ledger import random_ledger
+from tests.unit.scheduler import suspected_nodes
 
 MODELS: dict[str, Any] = {"jobs": JobView, "queues": QueueView, "nodes": NodeView, "config": Config, "refused": JobView}
 MODELS["remembered_nodes"] = NodeView
@@ -518,4 +519,20 @@ def test_a_node_that_becomes_a_spare_in_the_place_of_another_is_shown_as_one() -
     made.commit(DrainRequested(kind="drain_requested", node="node-a"))
     followed.fold(made.stored[before:])
     assert [followed.view(NODES, name).spare for name in ("node-a", "node-b")] == [False, True]
+    assert followed.rows == rebuilt(followed.shard.state)
+
+
+def test_the_last_test_job_of_a_node_is_shown_from_its_proposal_to_its_end() -> None:
+    made = suspected_nodes.suspects("node-03", nodes=10)
+    followed = Followed().fold(made.stored)
+    before = len(made.stored)
+    run = suspected_nodes.start_test(made, "node-03")
+    followed.fold(made.stored[before:])
+    shown = followed.view(NODES, "node-03").test
+    assert (shown.job_id, shown.outcome, shown.ended_ts) == (run.rpartition("-")[0], "", 0)
+    before = len(made.stored)
+    suspected_nodes.end(made, run, None)
+    followed.fold(made.stored[before:])
+    shown = followed.view(NODES, "node-03").test
+    assert (shown.outcome, shown.ended_ts > 0, shown.passes) == ("passed", True, 1)
     assert followed.rows == rebuilt(followed.shard.state)

@@ -6,7 +6,6 @@ import pytest
 from pydantic import ValidationError
 
 from tessera.client.ledger.replay import verify
-from tessera.domain.state import State
 from tessera.domain.storing.snapshot import dump, load
 from tessera.domain.storing.statehash import StateHash
 from tessera.domain.work.phases import Phase
@@ -15,52 +14,18 @@ from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.base import job_id
 from tessera_schemas.cluster.health import HealthCause, HealthPolicy, ReputationPolicy
-from tessera_schemas.facts import ConfigProposed, DrainRequested, HealthSeen
-from tessera_schemas.job import JobSpec
+from tessera_schemas.facts import ConfigProposed, HealthSeen
 from tessera_schemas.ledger import Allocated
-from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
+from tests.builders import SHARD, admitted, config_body, config_proposed, node_seen, run_absent
 from tests.unit.scheduler.committer_world import World, ended, made, started
+from tests.unit.scheduler.suspected_nodes import DAY_MS, causes, drain, fail_on, whole_node
 
 NODES = 10
-DAY_MS = 86_400_000
 
 
 def world(nodes: int = NODES, **reputation: Any) -> World:
     health = HealthPolicy(reputation=ReputationPolicy(**reputation))
     return World(*(node_seen(f"node-{at:02}") for at in range(nodes)), body=config_body(health=health))
-
-
-def whole_node(user: str, **more: Any) -> JobSpec:
-    return job_spec(role(gpus=8), user=user, **more)
-
-
-def run_on(here: World, key: str, node: str, user: str = "", **more: Any) -> str:
-    """A job that fills a node is brought to run on `node`, by draining the others for a moment; its run's id."""
-    others = [name for name, _ in here.state.nodes.items() if name != node]
-    drain(here, others)
-    here.commit(admitted(key, whole_node(user or f"user-{key}", **more)))
-    here.place()
-    run = f"{job_id(SHARD, 'lab', key)}-1"
-    assert [place.node for place in here.state.runs.get(run).placements] == [node]
-    drain(here, others, undo=True)
-    here.commit(made(run), started(run))
-    return run
-
-
-def drain(here: World, nodes: list[str], undo: bool = False) -> None:
-    here.commit(*(DrainRequested(kind="drain_requested", node=node, undo=undo) for node in nodes))
-
-
-def fail_on(here: World, key: str, node: str, **more: Any) -> None:
-    """A job fails on the node, and is over."""
-    run = run_on(here, key, node, **more)
-    here.commit(ended(run))
-    here.commit(run_absent(run))
-
-
-def causes(state: State, node: str) -> list[HealthCause]:
-    known = state.health.get(node)
-    return [] if known is None else [each.ailment.cause for each in known.ailments]
 
 
 def test_a_node_is_suspected_after_two_jobs_failed_there_and_kept_out_after_the_third():

@@ -63,6 +63,7 @@ from tessera_schemas.shard.ledger_form import (
     FENCING_FROM,
     GPU_RESOURCES_FROM,
     LENDING_HOURS_FROM,
+    NODE_TESTS_FROM,
     POOL_PARTS_FROM,
     PRICES_FROM,
     PUBLISHED_DEVICES_FROM,
@@ -249,6 +250,7 @@ def format_needed(parsed: Parsed) -> int:
         PUBLISHED_DEVICES_FROM * (classes or bool(command.body.gres)),
         GPU_RESOURCES_FROM * any(pool.device_profile in OF_REPLICAS for pool in command.body.pools),
         SPARES_FROM * any(pool.spare_nodes for pool in command.body.pools),
+        NODE_TESTS_FROM * (command.body.health is not None and command.body.health.test is not None),
     )
     return max(*needs, bool(command.body.money) * PRICES_FROM, bool(command.body.budgets) * SPENDING_FROM)
 

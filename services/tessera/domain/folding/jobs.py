@@ -31,7 +31,7 @@ from tessera.domain.folding.steps import (
     with_held,
     with_nodes_of,
 )
-from tessera.domain.health.following import note_lasted
+from tessera.domain.health.following import begin_test, end_test, note_lasted
 from tessera.domain.mix import see
 from tessera.domain.state import State
 from tessera.domain.storing.canonical import spec_hash
@@ -40,7 +40,7 @@ from tessera.domain.work.current_spec import merged
 from tessera.domain.work.dependencies import corresponding_arrays, own_dependencies
 from tessera.domain.work.phases import Phase, moved
 from tessera.domain.work.task_array import TaskArray
-from tessera_schemas.facts import JobAdmitted, OwnerEnded
+from tessera_schemas.facts import JobAdmitted, NodeTestProposed, OwnerEnded
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import (
     BackInLine,
@@ -128,8 +128,11 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
             for group in spec.groups
             if group.restart is not None
         ),
+        tests=fact.node if isinstance(fact, NodeTestProposed) else "",
     )
     take_job_in(state, job)
+    if job.tests:
+        begin_test(state, job.tests, job.job_id)
 
 
 def take_number(state: State, record: JobQueued | TaskQueued) -> int:
@@ -351,6 +354,8 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
     waits, aside, parked = job.phase is Phase.QUEUED, is_aside(state, job), job.is_replica and job.held
     count_task(state, job, live=-1, waiting=-waits, aside=-aside, parked=-parked, **{phase.value: 1})
     _count_failing(state, job, record.quick)
+    if job.tests:
+        end_test(state, job, phase, record.reason)
 
 
 def _ends_as_owner(state: State, job: Job) -> bool:

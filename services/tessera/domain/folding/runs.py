@@ -100,7 +100,7 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
     job = job_of(state, record.job_id)
     if record.attempt != job.attempt + 1:
         raise Contradiction(f"record {state.n}: job {job.job_id} attempt {record.attempt} after {job.attempt}")
-    if job.kept_out:
+    if job.is_kept_from_starting:
         raise Contradiction(f"record {state.n}: job {job.job_id} is kept out of line")
     first, was_aside = job.first_ts or state.ts, is_aside(state, job)
     passed, attempt = record.passed, record.attempt

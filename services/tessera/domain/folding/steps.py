@@ -198,6 +198,9 @@ def forget_node(state: State, node: Node) -> None:
         state.backoffs.drop(node.name)
     if state.mig_changes.get(node.name) is not None:
         state.mig_changes.drop(node.name)
+    test = state.node_tests.get(node.name)
+    if test is not None and not test.is_alive:
+        state.node_tests.drop(node.name)
     if state.reputations.get(node.name) is not None:
         state.reputations.drop(node.name)
 

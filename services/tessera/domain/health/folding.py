@@ -7,6 +7,7 @@ from operator import attrgetter
 from tessera.domain.folding.steps import applies
 from tessera.domain.health.known import NodeHealth
 from tessera.domain.state import State
+from tessera.domain.storing.fast import replace
 from tessera_schemas.ledger import HealthNoted, TakenFact
 
 NOBODY: frozenset[str] = frozenset()
@@ -21,6 +22,9 @@ def apply_health_noted(state: State, record: HealthNoted, facts: Sequence[TakenF
     before = state.health.get(record.node)
     if record.overruled and state.reputations.get(record.node) is not None:
         state.reputations.drop(record.node)  # an operator's word that a node is good ends what spoke against it
+        test = state.node_tests.get(record.node)
+        if test is not None and test.is_alive:
+            state.node_tests.put(record.node, replace(test, void=True))
     since = state.ts if before is None else before.since_ts
     known = NodeHealth(record.node, since, record.ailments, record.overruled, record.held_back)
     state.health.put(record.node, known)

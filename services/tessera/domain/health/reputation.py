@@ -6,7 +6,7 @@ pool; a bad node fails about every second run. So each end of a run is evidence 
 rule for a node that may turn bad on any day): a failure speaks for "bad" as much more as it is likelier on a bad node
 than on a good one, a success speaks against it, and what is left of the sum never goes below zero, so that a good past
 hides no new fault. One node of a hundred is taken to be bad beforehand: a node that is more probably bad than good is
-suspect, and one against which several jobs speak as well is bad.
+suspect, and one against which several jobs, or a test job of the scheduler's own, speak as well is bad.
 
 Failures are put down to programs where these show themselves. Each job, or array, counts once on a node; each further
 place where it fails halves what it says of all of them, and after the third it says nothing of any. Jobs of one user,
@@ -23,6 +23,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tessera.domain.storing.fast import fast_init, replace
+from tessera.domain.storing.later import later
 from tessera.domain.table import Table
 from tessera_schemas.cluster.health import ReputationPolicy
 
@@ -59,13 +60,17 @@ class NodeStanding(StrEnum):
 @fast_init
 @dataclass(frozen=True, slots=True)
 class FailedThere:
-    """A job, or array, that failed on a node: when, what that says of the node, and the GPUs that it had there."""
+    """
+    A job, or array, that failed on a node: when, what that says of the node, and the GPUs that it had there; or a test
+    of the node.
+    """
 
     job: str
     user: str
     ts: int
     weight: int
     devices: tuple[int, ...] = ()
+    is_test: bool = later(False)
 
 
 @fast_init
@@ -157,11 +162,27 @@ class Reckoning:
             else:
                 rows.drop(node)
 
+    def failed_test(self, rows: Reputations, node: str, job: str, ts: int) -> None:
+        """A test of the node failed, which says as much as can be said."""
+        row = rows.get(node) or Reputation(node, ts, 0, ts, 0, ())
+        failed = (*row.failed, FailedThere(job, "", ts, MOST, is_test=True))[-FAILED_MAX:]
+        rows.put(node, replace(row, ts=ts, score=MOST, failed=failed))
+
+    def passed_test(self, rows: Reputations, node: str, ts: int) -> None:
+        """A test of the node passed: half of what speaks against it is forgiven, and tests that failed before are."""
+        row = rows.get(node)
+        # Half and not all: a fault that comes and goes passes a short test every second time.
+        if row is not None:
+            failed = tuple(replace(each, weight=0 if each.is_test else each.weight // 2) for each in row.failed)
+            rows.put(node, replace(row, ts=ts, score=self.score_at(row, ts) // 2, failed=failed))
+
     def standing(self, row: Reputation | None, ts: int) -> NodeStanding:
         """Judgement of a node at `ts`."""
         # Time only discounts: most rows are known to be good without reckoning.
         if row is None or row.score < SUSPECT or self.score_at(row, ts) < SUSPECT:
             return NodeStanding.GOOD
+        if any(each.is_test for each in jobs_against(row)):
+            return NodeStanding.BAD
         against = [each.user for each in row.failed if each.weight]
         least = JOBS_MIN if len(set(against)) > 1 else JOBS_OF_ONE_MIN
         return NodeStanding.BAD if len(against) >= least else NodeStanding.SUSPECT
@@ -256,5 +277,11 @@ def jobs_against(row: Reputation) -> Iterable[FailedThere]:
 
 def common_devices(row: Reputation) -> tuple[int, ...]:
     """GPUs that each job had which failed there; none where some had no GPU, or only one job failed."""
-    sets = [set(each.devices) for each in jobs_against(row)]
+    sets = [set(each.devices) for each in jobs_against(row) if not each.is_test]
     return tuple(sorted(set.intersection(*sets))) if len(sets) > 1 else ()
+
+
+def partition_by_test(row: Reputation) -> tuple[list[FailedThere], list[FailedThere]]:
+    """Failures of jobs that still say something of the node, and those of its tests; each oldest first."""
+    found = list(jobs_against(row))
+    return [each for each in found if not each.is_test], [each for each in found if each.is_test]

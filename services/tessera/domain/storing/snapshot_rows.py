@@ -33,6 +33,7 @@ from tessera.domain.entities import (
 from tessera.domain.folding.decayed_usage import DecayedUsage
 from tessera.domain.folding.spending import BudgetUse
 from tessera.domain.health.known import Fence, NodeHealth
+from tessera.domain.health.node_tests import NodeTest
 from tessera.domain.health.reputation import FailureRate, Reputation
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.runtimes import Sketch
@@ -71,6 +72,7 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "fences": (TypeAdapter(Fence), "node"),
     "reputations": (TypeAdapter(Reputation), "node"),
     "failure_rates": (TypeAdapter(FailureRate), "pool"),
+    "node_tests": (TypeAdapter(NodeTest), "node"),
 }
 KINDS_MAX = 4_096
 """Rows kept to be copied: a shard of more kinds than these reads more of its rows whole."""

@@ -1,1 +1,1 @@
-"""Relocations of runs that make room for a waiting job in one piece."""
+"""What reclamation proposes: relocations that make room in one piece, cuts of MIG, and tests of suspected nodes."""

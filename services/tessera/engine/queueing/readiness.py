@@ -23,15 +23,24 @@ UNMADE_MAX = 64
 
 def startable(state: State, job: Job) -> bool:
     """Whether the job may start now, were there room: in line, and kept by no namespace, full array or spent budget."""
+    return not job.tests and is_free_to_start(state, job)
+
+
+def is_free_to_start(state: State, job: Job) -> bool:
+    """As `startable`; also of a test of a node, which stands in no line."""
     free = closing(state, job) is None and full_array(state, job) is None
-    return free and is_in_line(state, job) and budget_spent(state, job) is None
+    return free and _is_ready(state, job) and budget_spent(state, job) is None
 
 
 def is_in_line(state: State, job: Job) -> bool:
     """Whether the job waits for its turn: not held, no back-off, no missed deadline, its queue is there and open."""
+    return not job.tests and _is_ready(state, job)
+
+
+def _is_ready(state: State, job: Job) -> bool:
     return (
         job.phase is Phase.QUEUED
-        and not job.kept_out
+        and not job.is_kept_from_starting
         and job.not_before <= state.ts
         and (not job.deadline_ts or state.ts <= job.latest_start_ts)
         and state.tree.takes(job)
@@ -126,6 +135,9 @@ def not_in_line(job: Job, ts: int) -> Reason | None:
     # One field for two meanings: before the first attempt it is the begin that its user asked for, later a back-off.
     if job.not_before > ts and not job.attempt:
         return Reason(code=Code.BEGIN_TIME, numbers={"seconds_left": (job.not_before - ts + 999) // 1000})
+    if job.tests:
+        detail = "the test of a node runs there or nowhere, once what it asks for is free"
+        return Reason(code=Code.NO_FIT, field=f"nodes.{job.tests}", detail=detail)
     if job.array is None:
         return None
     array = job.array

@@ -28,9 +28,9 @@ from tessera.scheduler.decide.configuration import drain_queues, note_levels, re
 from tessera.scheduler.decide.draft import JUDGE, ROOM_BYTES, Draft, Inputs
 from tessera.scheduler.decide.elastic import grow
 from tessera.scheduler.decide.jobs import end_missed, record_stranded
-from tessera.scheduler.decide.machines import health, losses, nodes
+from tessera.scheduler.decide.machines import health, losses, nodes, reputation
 from tessera.scheduler.decide.machines.health import settle_health
-from tessera.scheduler.decide.machines.reputation import judge_nodes, try_suspects
+from tessera.scheduler.decide.machines.reputation import end_tests, judge_nodes, try_suspects
 from tessera.scheduler.decide.pools import record_free_slots
 from tessera.scheduler.decide.restarts import restart_gangs, start_on_spares
 from tessera.scheduler.decide.runs import end_overdue
@@ -39,7 +39,10 @@ from tessera_schemas.facts import RunAbsent, RunEnded
 from tessera_schemas.ledger import FORMAT, Checkpoint, EpochOpened, FormatRaised, TakenFact
 
 __all__ = ["LOOKS_OF", "CapacityCache", "Inputs", "decide"]
-PARTS = (configuration, elastic, health, jobs, losses, nodes, plans, pools, restarts, runs, taken_over, updates)
+PARTS = (
+    *(configuration, elastic, health, jobs, losses, nodes, plans, pools, reputation, restarts, runs, taken_over),
+    updates,
+)
 """Where the functions stand that judge facts, each registered by its fact's class."""
 
 LOOKS_OF: dict[str, int | None] = {ENGINE_ID: LOOKS_MAX}
@@ -77,6 +80,8 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None, eng
     judge_nodes(draft)
     if len(draft.state.health) or len(draft.state.drains):
         settle_health(draft)
+    if len(draft.state.node_tests):
+        end_tests(draft)
     drain_queues(draft)
     rename_strays(draft)
     record_stranded(draft)

@@ -1,6 +1,6 @@
 """`health`: nodes that are not well, what is wrong with them and what is done about it; and a word of one's own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,7 +13,8 @@ from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
 from tessera.client.slurm.listing.words import submitter
-from tessera.client.views.rendering import Column, Output, show
+from tessera.client.views.rendering import Column, Output, local_time, show
+from tessera.domain.health.node_tests import is_broken
 from tessera_schemas import subjects
 from tessera_schemas.cluster.health import Ailment, HealthCause, KnownAilment
 from tessera_schemas.commands import ReportHealth
@@ -37,6 +38,14 @@ class HealthRow:
             return "held back"
         return "drained" if self.node.drained else "noted"
 
+    def tested(self) -> str:
+        """Outcome of the node's last test job, since when, and the job."""
+        test = self.node.test
+        if test is None:
+            return ""
+        when = local_time(test.ended_ts or test.since_ts)
+        return f"{test.outcome or 'under test'} {when:%Y-%m-%d %H:%M}, job {test.job_id}"
+
 
 HEALTH: list[Column[HealthRow]] = [
     Column("NODE", lambda row: row.node.name, shrinks=True),
@@ -45,6 +54,7 @@ HEALTH: list[Column[HealthRow]] = [
     Column("CAUSE", lambda row: "" if row.known is None else row.known.ailment.cause),
     Column("SOURCE", lambda row: "" if row.known is None else row.known.source),
     Column("DEVICE", lambda row: "" if row.known is None else row.known.ailment.device, shrinks=True),
+    Column("TESTED", lambda row: row.tested(), shrinks=True),
     Column("EVIDENCE", lambda row: "" if row.known is None else row.known.ailment.evidence, shrinks=True),
 ]
 
@@ -71,10 +81,23 @@ async def health(
         ailments = () if cause is None else (Ailment(cause=cause, device=device, evidence=evidence),)
         await _report(where, at, node, ailments)
     views = views_of(where, at.identity)
-    found = [each for each in await views.nodes() if not each.gone and node in ("", each.name)]
+    known = await views.nodes()
+    found = [each for each in known if not each.gone and node in ("", each.name)]
     if node and not found:
         raise Failure(Exit.NOT_FOUND, f"node {node}: there is none in shard {where.shard}; see `tessera nodes`")
-    show(output, HEALTH, list(_rows(found, bool(node))), None)
+    show(output, HEALTH, list(_rows(found, bool(node))), None, explain_broken_test(known) or "")
+
+
+def explain_broken_test(nodes: Iterable[NodeView]) -> str | None:
+    """Why no node is tested any more; None where the test of the configuration can be believed."""
+    tested = {node.name: node.test for node in nodes if node.test is not None}
+    if not is_broken(tested.values()):
+        return None
+    failed = ", ".join(sorted(name for name, test in tested.items() if test.failures))
+    return (
+        f"The test of suspected nodes failed on {failed} and passed on none, so that it is run no more: mend "
+        "`health.test`."
+    )
 
 
 def _rows(nodes: list[NodeView], well_too: bool) -> Iterator[HealthRow]:
