@@ -178,6 +178,8 @@ class Rules(ResizeRules):
             job.one_model = self.format >= rows.FORMAT_OF_ONE_MODEL
             job.held, job.adopted, job.preemptible = fact.held, fact.adopted, fact.spec.preemptible
             self.asked |= {("held", r.job_id, False, fact.tenant)} if fact.held else set()
+            if isinstance(fact, f.NodeTestProposed):
+                self.sick.test_queued(fact)
 
     def _devices_noted(self, r: m.DevicesNoted) -> None:
         self.claims.take(self._cited(r.fact))
@@ -216,6 +218,7 @@ class Rules(ResizeRules):
         self.at_work = r.job_id
 
     def _allocated(self, r: m.Allocated) -> None:
+        self.sick.test_placed(r)
         if (job := self.jobs.get(r.job_id)) is None:
             return
         self.demand(not job.away, "adopted", f"{r.job_id} starts before its owner has made its pods again")
@@ -516,6 +519,7 @@ class Rules(ResizeRules):
             del self.runs[r.run_id]
 
     def _finished(self, r: m.Finished) -> None:
+        self.sick.test_ended(r)
         self._cancels(r, r.job_id)
         if (job := self.jobs.get(r.job_id)) is not None:
             job.ended = True

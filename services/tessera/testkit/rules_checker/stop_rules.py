@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
-from tessera_schemas.cluster.health import ACTIONS, REPUTATION, Ailment, HealthAction, HealthPolicy
+from tessera_schemas.cluster.health import ACTIONS, REPUTATION, Ailment, HealthAction, HealthCause, HealthPolicy
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import AnyFact
 from tessera_schemas.job import JobProgress
@@ -158,6 +158,10 @@ def counts(message: m.LedgerMessage, r: m.Revoked) -> str:
     return r.observed if r.reason.code is Code.NODE_DRAINED else lost[0].nodes[0]
 
 
+BY_TEST, TESTS_MAX = "test job ", 4
+"""How evidence begins that a test gave, and how many tests of a shard live at a time."""
+
+
 class SickNodes:
     """Words of sources about each node, and which nodes are out for it."""
 
@@ -167,6 +171,8 @@ class SickNodes:
         self._spoke: dict[tuple[str, str], None] = {}
         self._known: dict[str, m.HealthNoted] = {}
         self.policy, self.out = HealthPolicy(), set[str]()
+        self._tests: dict[str, tuple[str, str]] = {}
+        """Node and end of each test job; "" while it lives."""
 
     def take(self, message: m.LedgerMessage) -> None:
         """Takes the words of a message, before its records."""
@@ -185,6 +191,40 @@ class SickNodes:
         told = [each for each in r.ailments if each.source != REPUTATION]  # the committer's own
         unsaid = [a for a in told if not any(a.ailment in word for word in self._said.get((r.node, a.source), ()))]
         self._report.demand(not unsaid, "health", self._n, f"{r.node}: nobody says {unsaid[:1]}")
+        own = [each.ailment.evidence for each in r.ailments if each.source == REPUTATION]
+        named = [evidence.split()[2] for evidence in own if evidence.startswith(BY_TEST)]
+        wrong = [job for job in named if self._tests.get(job) != (r.node, "failed")]
+        self._report.demand(not wrong, "health", self._n, f"{r.node}: no test {wrong} of it has failed")
+
+    def _is_suspect(self, node: str) -> bool:
+        known = self._known.get(node)
+        causes = [] if known is None or known.overruled else [each.ailment.cause for each in known.ailments]
+        return HealthCause.SUSPECTED in causes
+
+    def test_queued(self, fact: f.NodeTestProposed) -> None:
+        """Demand that a test is the configured one, of a suspect, and that few live at a time, one of each node."""
+        test, (role,) = self.policy.test, fact.spec.roles
+        asked = (fact.tenant, fact.spec.queue, fact.spec.time_limit_seconds, role.template)
+        same = test is not None and asked == (test.tenant, test.queue, test.time_limit_seconds, test.template)
+        self._report.demand(same, "health", self._n, f"{fact.node}: a test that is not configured")
+        self._report.demand(self._is_suspect(fact.node), "health", self._n, f"{fact.node} is tested, and no suspect")
+        alive = [node for node, end in self._tests.values() if not end]
+        few = len(alive) < TESTS_MAX and fact.node not in alive
+        self._report.demand(few, "health", self._n, f"{fact.node} is tested beside {alive}")
+        self._tests[fact.job_id] = fact.node, ""
+
+    def test_placed(self, r: m.Allocated) -> None:
+        """Demand that a test stands on its node alone, while that is suspected."""
+        if (known := self._tests.get(r.job_id)) is not None:
+            there = {place.node for place in r.placements} == {known[0]}
+            self._report.demand(there, "health", self._n, f"{r.job_id} tests {known[0]}, and stands elsewhere")
+            suspect = self._is_suspect(known[0])
+            self._report.demand(suspect, "health", self._n, f"{r.job_id} starts on {known[0]}, which is no suspect")
+
+    def test_ended(self, r: m.Finished) -> None:
+        """Notes how a test job has ended."""
+        if (known := self._tests.get(r.job_id)) is not None:
+            self._tests[r.job_id] = known[0], r.phase
 
     def _action(self, node: str) -> HealthAction:
         known = self._known.get(node)

@@ -8,11 +8,11 @@ from random import Random
 from typing import Any
 
 from tessera.testkit.sim.devices.asked import RULES, nic_claim
+from tessera.testkit.sim.devices.sickness import health_policy, reports
 from tessera.testkit.sim.loop import EPOCH_MS
 from tessera_schemas import commands as c
 from tessera_schemas.base import job_id
 from tessera_schemas.cluster.gang_groups import GroupRestart, RoleGroup
-from tessera_schemas.cluster.health import Ailment, HealthAction, HealthCause, HealthPolicy, ReputationPolicy
 from tessera_schemas.cluster.pools import DataCaches, Pool
 from tessera_schemas.config import ConfigBody, Defaults, Flavor, Level, Policy, PriorityClass, Queue, Quota, Tenant
 from tessera_schemas.job import CheckpointPolicy, JobSpec, Resources, Retry, Role, Template, Toleration, Topology
@@ -212,9 +212,8 @@ def _body(random: Random, stops: bool) -> ConfigBody:
     if body.policy.backfill_closing_seconds == 10:
         body = body.model_copy(update=_budgets(body.flavors or (Flavor(name="any"),)))
     if body.policy.requeues_max != 10:
-        actions = {HealthCause.SLOW: HealthAction.EVICT, HealthCause.GPU_LOST: HealthAction.IGNORE}
-        reputation = ReputationPolicy(half_life_seconds=60, trial_seconds=60)
-        health = HealthPolicy(out_percent=body.policy.requeues_max * 20, actions=actions, reputation=reputation)
+        retries = body.policy.requeues_max
+        health = health_policy(retries * 20, TENANTS[0], QUEUES[0], test_fails=retries == 2)
         body = body.model_copy(update={"health": health})
     return body.model_copy(update={"tenants": _tenants((TOLERATES,))}) if body.policy.earmark_seconds == 5 else body
 
@@ -286,7 +285,8 @@ def commands(shard: str, random: Random, jobs: int, seconds: float, evicts: bool
     made.append(configuration(shard, random, expected_version=1, evicts=evicts))
     for _ in range(random.randrange(4)):
         made += _drains(shard, random, seconds)
-    made += _reports(shard, Random(len(made)), seconds)
+    said = reports(Random(len(made)), NODES, seconds)
+    made += [Command(when, health_reports(shard), report) for when, report in said]
     made.append(_grant(shard, seconds * 0.6))
     made += _related(shard, random, max(6, jobs // 4), seconds)
     made += _service(shard, Random(f"service {made[-1].at}"), seconds)
@@ -415,22 +415,6 @@ def _drains(shard: str, random: Random, seconds: float) -> list[Command]:
     node, at, evict = random.choice(NODES), random.uniform(1.0, seconds), random.random() < 0.5
     undo = drain(shard, node, at + random.uniform(0.5, 4), undo=True)
     return [drain(shard, node, at), drain(shard, node, at + 0.1, evict=evict), undo]
-
-
-def _reports(shard: str, random: Random, seconds: float) -> list[Command]:
-    """Reports of two agents on the health of nodes: at odds with each other, again and again, some of it never over."""
-    made: list[Command] = []
-    for _ in range(random.randrange(6)):
-        node, source, at = random.choice(NODES), random.choice(("agent", "other")), random.uniform(1.0, seconds)
-        causes = random.sample(tuple(HealthCause), k=random.choice((1, 1, 2)))
-        ailments = tuple(Ailment(cause=cause) for cause in causes)
-        said = [(at, ailments)]
-        if random.random() < 0.8:
-            said += [(at + random.uniform(0.05, 4), ())] + [(at + 4.1, ailments), (at + 4.2, ())] * random.randrange(3)
-        for when, what in said:
-            report = c.ReportHealth(kind="report_health", v=1, node=node, source=source, ailments=what)
-            made.append(Command(when, health_reports(shard), report.to_bytes()))
-    return made
 
 
 def _controls(shard: str, random: Random, tenant: str, job: str, at: float) -> list[Command]:
