@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tessera.admission.decide.launching import not_launched
 from tessera.admission.decide.pods import not_the_clients
 from tessera_schemas.config import ConfigBody
-from tessera_schemas.job import JobSpec
+from tessera_schemas.job import JobSpec, Resources, Role
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.bounds import unservable
 from tessera_schemas.text.reading import refusal
@@ -26,7 +26,7 @@ def find_config_faults(body: ConfigBody) -> list[Reason]:
     name = body.defaults.sessions.resume_class
     if name is not None and name not in {priority.name for priority in body.priority_classes}:
         against.append(refusal(Code.NO_SUCH_PRIORITY_CLASS, "defaults.sessions.resume_class", name))
-    return against + find_template_faults(body)
+    return against + find_template_faults(body) + _find_test_faults(body)
 
 
 def find_template_faults(body: ConfigBody) -> list[Reason]:
@@ -41,6 +41,19 @@ def find_template_faults(body: ConfigBody) -> list[Reason]:
         wrong = dict.fromkeys(text for spec in _specs(template) for text in _wrong(spec, body))
         at = f"templates.{template.name}"
         against += [refusal(Code.INVALID_FIELD, at, text) for text in list(wrong)[:REASONS_MAX]]
+    return against
+
+
+def _find_test_faults(body: ConfigBody) -> list[Reason]:
+    """Faults of the container by which suspected nodes are tested, which no submit brings past admission."""
+    test, at = None if body.health is None else body.health.test, "health.test.template"
+    if test is None:
+        return []
+    role = Role(name="test", resources=Resources(gpus=1), template=test.template)
+    wrong = not_the_clients(JobSpec(name="node-test", queue=test.queue, roles=(role,)))
+    against = [each.model_copy(update={"field": each.field.replace("roles[0].template", at)}) for each in wrong]
+    if any(volume.kind == "mapped" for volume in test.template.volumes):
+        against.append(refusal(Code.INVALID_FIELD, f"{at}.volumes", "name the claim: a submit alone maps volumes"))
     return against
 
 
