@@ -1,6 +1,8 @@
 """
 Public events: CloudEvents 1.0 in structured JSON, on `events.<shard>.<tenant>.<queue>.<type>`.
 
+Those of nodes and pools are the operator's, with the pool in the queue's place; no tenant is called so.
+
 Readers ignore unknown fields. An optional field may be added within a version; anything else is a new class and
 subject. `id` is the ledger cursor `n.i`, so an event seen twice is the same event.
 """
@@ -10,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from tessera_schemas.base import Lenient
+from tessera_schemas.cluster.health import PublicKnownAilment
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.work.arrays import Dependency
 from tessera_schemas.work.measured_use import PublicMeasuredUse
@@ -395,6 +398,58 @@ class BudgetSpentV1(BudgetEvent):
 
     type: ClassVar[str] = "io.tessera.budget.spent.v1"
     until_ts: Annotated[int, Field(description="End of the month, in milliseconds since the Unix epoch")] = 0
+
+
+class NodeEvent(PublicEvent):
+    """A change of a node, told to operators alone."""
+
+    node: str
+    pool: Annotated[str, Field(description="Pool of the node; empty where the node is no more")] = ""
+
+
+class NodeHealthChangedV1(NodeEvent):
+    """What is known of the node's health from here on; without `ailments` it is well, or is no more."""
+
+    type: ClassVar[str] = "io.tessera.node.health-changed.v1"
+    ailments: Annotated[tuple[PublicKnownAilment, ...], Field(description="All that is known to be wrong with it")] = ()
+    overruled: Annotated[bool, Field(description="An operator has said that it is good")] = False
+    held_back: Annotated[bool, Field(description="Too many nodes of its pool are kept out for their health")] = False
+
+
+class NodeDrainEvent(NodeEvent):
+    why: str = ""
+    by: Annotated[str, Field(description="`health` if its health keeps it out; empty: an operator does")] = ""
+
+
+class NodeDrainedV1(NodeDrainEvent):
+    """Nothing new starts on the node."""
+
+    type: ClassVar[str] = "io.tessera.node.drained.v1"
+
+
+class NodeUndrainedV1(NodeDrainEvent):
+    """The node is open again."""
+
+    type: ClassVar[str] = "io.tessera.node.undrained.v1"
+
+
+class NodeFenceAskedV1(NodeEvent):
+    """The webhook is asked to turn off the node, which does not answer."""
+
+    type: ClassVar[str] = "io.tessera.node.fence-asked.v1"
+    request: Annotated[str, Field(description="Idempotency key of the request")]
+    why: str = ""
+    by: Annotated[str, Field(description="Operator who asked; empty: nobody had to")] = ""
+
+
+class NodeFenceEndedV1(NodeEvent):
+    """The request to turn off the node has ended; with outcome `off` nothing runs there."""
+
+    type: ClassVar[str] = "io.tessera.node.fence-ended.v1"
+    request: Annotated[str, Field(description="Idempotency key of the request")]
+    outcome: Annotated[str, Field(description="`off`, `failed`, `back`, `gone` or `undone`")]
+    detail: str = ""
+    by: Annotated[str, Field(description="Operator who took it back")] = ""
 
 
 class CloudEvent(Lenient):

@@ -28,6 +28,7 @@ from tessera_schemas.shard.records import AnyRecord as AnyRecord
 from tessera_schemas.shard.records import BudgetGranted as BudgetGranted
 from tessera_schemas.shard.records import BudgetReached as BudgetReached
 from tessera_schemas.shard.records import BudgetReopened as BudgetReopened
+from tessera_schemas.shard.records import PoolTold as PoolTold
 from tessera_schemas.shard.records import ServiceRollout as ServiceRollout
 from tessera_schemas.shard.records import ServiceScaled as ServiceScaled
 from tessera_schemas.work.adopted import Service
@@ -359,14 +360,19 @@ class JobUpdated(AnyRecord, event=events.JobUpdatedV1):
     by: str = ""
 
 
-class NodeDrained(AnyRecord):
-    """New work no longer starts on the node, as an operator asked or its health does; `undo`: it is open again."""
+class NodeDrained(AnyRecord, event=events.NodeDrainedV1):
+    """
+    New work no longer starts on the node, as an operator asked or its health does; `undo`: it is open again.
+
+    Without a pool it has no public event.
+    """
 
     kind: Literal["node_drained"]
     node: NodeName
     undo: bool = False
     why: Text = ""
     by: Literal["", "health"] = ""
+    pool: PoolTold = ""
 
 
 class NodeBackedOff(AnyRecord):

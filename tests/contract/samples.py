@@ -510,16 +510,25 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.PrioritySet(kind="priority_set", job_id=JOB, priority_class="high"),
     ledger.JobMoved(kind="job_moved", job_id=JOB, queue="prod", by="lab"),
     ledger.JobUpdated(kind="job_updated", job_id=JOB, changes=CHANGES, by="lab"),
-    ledger.NodeDrained(kind="node_drained", node="node-a", undo=True, why="new fans", by="health"),
+    ledger.NodeDrained(kind="node_drained", node="node-a", undo=True, why="new fans", by="health", pool="default"),
     ledger.HealthNoted(
         kind="health_noted",
         node="node-a",
         ailments=(KNOWN_AILMENT,),
         overruled=True,
         held_back=True,
+        pool="default",
     ),
-    ledger.FenceAsked(kind="fence_asked", node="node-a", request=JOB, why="silent for 120 s", by="ana"),
-    ledger.FenceEnded(kind="fence_ended", node="node-a", request=JOB, outcome="off", detail="power: Off", by="ana"),
+    ledger.FenceAsked(kind="fence_asked", node="node-a", request=JOB, why="silent for 120 s", by="ana", pool="default"),
+    ledger.FenceEnded(
+        kind="fence_ended",
+        node="node-a",
+        request=JOB,
+        outcome="off",
+        detail="power: Off",
+        by="ana",
+        pool="default",
+    ),
     ledger.MigChangeBegun(
         kind="mig_change_begun", job_id=JOB, node="node-a", config="all-1g.10gb", before="all-3g.40gb", gpus=8
     ),
@@ -613,6 +622,7 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
 
 JOB_FIELDS = {"job_id": JOB, "name": "train-llm", "queue": "research"}
 RUN_FIELDS = {**JOB_FIELDS, "attempt": 2}
+NODE_FIELDS = {"node": "node-a", "pool": "default"}
 EVENTS: tuple[events.PublicEvent, ...] = (
     events.JobAdmittedV1(job_id=JOB, name="train-llm", queue="research", key="ci-17", gpu_milli=8000, pods=5),
     events.JobRefusedV1(job_id=OTHER, name="train", reasons=(WHY,), repeats=4),
@@ -656,6 +666,16 @@ EVENTS: tuple[events.PublicEvent, ...] = (
     events.JobCancelledV1(**RUN_FIELDS, reason=Reason(code=Code.CANCELLED, detail="not needed")),
     events.BudgetWarnedV1(month="2026-11", percent=80, **SPENT),
     events.BudgetSpentV1(month="2026-11", percent=100, until_ts=TS, **SPENT),
+    events.NodeHealthChangedV1(
+        **NODE_FIELDS,
+        ailments=(KNOWN_AILMENT.model_dump(mode="json"),),
+        overruled=True,
+        held_back=True,
+    ),
+    events.NodeDrainedV1(**NODE_FIELDS, why="new fans", by="health"),
+    events.NodeUndrainedV1(**NODE_FIELDS, why="new fans", by="health"),
+    events.NodeFenceAskedV1(**NODE_FIELDS, request=JOB, why="silent for 120 s", by="ana"),
+    events.NodeFenceEndedV1(**NODE_FIELDS, request=JOB, outcome="off", detail="power: Off", by="ana"),
     events.ClusterFragmentationV1(
         pool="default",
         gpus=16,

@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from tessera_schemas.base import Count, NodeName, Positive, Strict, Text
-from tessera_schemas.shard.records import AnyFact, AnyRecord
+from tessera_schemas.events import NodeFenceAskedV1, NodeFenceEndedV1
+from tessera_schemas.shard.records import AnyFact, AnyRecord, PoolTold
 
 FenceRequest = Annotated[str, StringConstraints(pattern=r"^[a-z2-7]{20}$")]
 """Identity of one request to turn a node off, and the idempotency key of each call for it."""
@@ -67,7 +68,7 @@ class FenceAnswered(AnyFact, sender="reclamation"):
     detail: Text = ""
 
 
-class FenceAsked(AnyRecord):
+class FenceAsked(AnyRecord, event=NodeFenceAskedV1):
     """The webhook is to turn a lost node off; every call for it bears the key `request`."""
 
     kind: Literal["fence_asked"]
@@ -75,9 +76,10 @@ class FenceAsked(AnyRecord):
     request: FenceRequest
     why: Text
     by: Text = ""
+    pool: PoolTold = ""
 
 
-class FenceEnded(AnyRecord):
+class FenceEnded(AnyRecord, event=NodeFenceEndedV1):
     """
     End of a request. off: nothing runs on the node, and the binder puts it out of service. failed: the GPUs stay held.
 
@@ -90,3 +92,4 @@ class FenceEnded(AnyRecord):
     outcome: Literal["off", "failed", "back", "gone", "undone"]
     detail: Text = ""
     by: Text = ""
+    pool: PoolTold = ""

@@ -11,7 +11,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
-from tessera_schemas.base import Count, Name, Positive, Strict, later, printable
+from tessera_schemas.base import Count, Lenient, Name, Positive, Strict, later, printable
 from tessera_schemas.work.pod_template import Template
 
 REPUTATION = "reputation"
@@ -227,3 +227,19 @@ class KnownAilment(Strict):
     source: Name
     ailment: Ailment
     since_ts: int
+
+
+class PublicAilment(Lenient):
+    """An ailment as readers of events see it: a cause that they do not know yet is still a cause."""
+
+    cause: Annotated[str, Field(description="What is wrong")]
+    device: Annotated[str, Field(description="Device that is meant, as its UUID; empty: the node")] = ""
+    evidence: Annotated[str, Field(description="What was seen")] = ""
+
+
+class PublicKnownAilment(Lenient):
+    """An ailment with the source that sees it, and since when."""
+
+    source: str
+    ailment: PublicAilment
+    since_ts: Annotated[int, Field(description="Milliseconds since the Unix epoch")]

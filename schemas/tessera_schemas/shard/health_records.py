@@ -6,7 +6,8 @@ from pydantic import Field
 
 from tessera_schemas.base import NodeName, Text
 from tessera_schemas.cluster.health import Ailments, KnownAilment, Source
-from tessera_schemas.shard.records import AnyFact, AnyRecord
+from tessera_schemas.events import NodeHealthChangedV1
+from tessera_schemas.shard.records import AnyFact, AnyRecord, PoolTold
 
 
 class HealthSeen(AnyFact, sender="reclamation"):
@@ -28,7 +29,7 @@ class HealthReported(AnyFact, sender="admission"):
     by: Text = ""
 
 
-class HealthNoted(AnyRecord):
+class HealthNoted(AnyRecord, event=NodeHealthChangedV1):
     """
     Health of a node as it is known from here on, whoever said it; nothing is wrong with it without `ailments`.
 
@@ -41,3 +42,4 @@ class HealthNoted(AnyRecord):
     ailments: Annotated[tuple[KnownAilment, ...], Field(max_length=256)] = ()
     overruled: bool = False
     held_back: bool = False
+    pool: PoolTold = ""

@@ -69,6 +69,9 @@ class PodsResized(AnyFact, sender="binder"):
     reason: Reason | None = None
 
 
+PoolTold = Annotated[str, StringConstraints(max_length=63)]
+"""Pool of a record's node, for its public event; "" before format 6, and of a node that is no more."""
+
 RECORDS: list[type["AnyRecord"]] = []
 """Every kind of record, in the order in which they are declared."""
 

@@ -31,7 +31,10 @@ from tessera_schemas.ledger import (
     AnyRecord,
     BudgetReached,
     EarmarkSet,
+    FenceAsked,
+    FenceEnded,
     Finished,
+    HealthNoted,
     Held,
     JobMoved,
     JobQueued,
@@ -39,6 +42,7 @@ from tessera_schemas.ledger import (
     JobUpdated,
     LedgerMessage,
     LeftChanged,
+    NodeDrained,
     Released,
     Requeued,
     Revoked,
@@ -54,6 +58,13 @@ NOBODY = "none"  # the queue's place in the subject of a refusal whose queue nob
 SEQUENCE_DIGITS = 16  # of the largest ledger n
 PLACEMENTS: TypeAdapter[tuple[Placement, ...]] = TypeAdapter(tuple[Placement, ...])
 JsonData = dict[str, Any]
+AnyNodeRecord = HealthNoted | NodeDrained | FenceAsked | FenceEnded
+NODE_EVENTS: dict[type[AnyRecord], type[public.NodeEvent]] = {
+    HealthNoted: public.NodeHealthChangedV1,
+    NodeDrained: public.NodeDrainedV1,
+    FenceAsked: public.NodeFenceAskedV1,
+    FenceEnded: public.NodeFenceEndedV1,
+}
 
 
 class Cursor(NamedTuple):
@@ -188,7 +199,7 @@ def events_of(shard: str, message: LedgerMessage, state: State) -> tuple[StoredE
 
     Raises Contradiction or IndexError for a record that the fold would refuse too.
     """
-    if not any(type(record) in DESCRIBE for record in message.records):
+    if not any(map(_is_told, message.records)):
         return ()
     return tuple(_events(shard, message, MessageJobs(state, message)))
 
@@ -200,16 +211,20 @@ def last_cursor(message: LedgerMessage) -> Cursor | None:
 
 def cursors_of(message: LedgerMessage) -> Iterator[Cursor]:
     """The cursors of all events of `message`, in order."""
-    return (Cursor(message.n, i) for i, record in enumerate(message.records) if type(record) in DESCRIBE)
+    return (Cursor(message.n, i) for i, record in enumerate(message.records) if _is_told(record))
+
+
+def _is_told(record: AnyRecord) -> bool:
+    """Whether the record has an event, by itself alone: a drain without a pool is from before there was one."""
+    return type(record) in DESCRIBE and (type(record) is not NodeDrained or bool(record.pool))
 
 
 def _events(shard: str, message: LedgerMessage, message_jobs: MessageJobs) -> Iterator[StoredEvent]:
     source, time, sequence = f"/tessera/{shard}", rfc3339(message.ts), f"{message.n:0{SEQUENCE_DIGITS}}"
     for i, record in enumerate(message.records):
-        make_event = DESCRIBE.get(type(record))
-        if make_event is None:
+        if not _is_told(record):
             continue
-        event, job, data = make_event(message_jobs, record)
+        event, job, data = DESCRIBE[type(record)](message_jobs, record)
         envelope: JsonData = {
             "specversion": "1.0",
             "id": f"{message.n}.{i}",
@@ -384,6 +399,14 @@ def _budget_reached(message_jobs: MessageJobs, record: BudgetReached) -> EventPa
     return public.BudgetWarnedV1, about, data
 
 
+def _node_changed(message_jobs: MessageJobs, record: AnyNodeRecord) -> EventParts:
+    """Event of a node for operators, under its pool; all that it says are fields of its record."""
+    is_open = isinstance(record, NodeDrained) and record.undo
+    event = public.NodeUndrainedV1 if is_open else NODE_EVENTS[type(record)]
+    said = event.model_validate(record.model_dump(mode="json", include=set(event.model_fields)))
+    return event, Subject("", subjects.OPERATOR, record.pool or NOBODY), said.to_data()
+
+
 def _by_fields(
     record_type: type[AnyRecord], event: type[public.PublicEvent]
 ) -> Callable[[MessageJobs, Any], EventParts]:
@@ -467,6 +490,7 @@ DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     LeftChanged: _left_changed,
     BudgetReached: _budget_reached,
     SessionWarned: _session_warned,
+    **dict.fromkeys(NODE_EVENTS, _node_changed),
 }
 """By record: its event's fields, or what a function here makes of it. Every other is of no interest outside."""
 

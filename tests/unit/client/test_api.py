@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from tessera.client.connect.api import events_by_api
+from tessera.client.cli import app
+from tessera.client.commands.jobs.events import NODE_TYPES
+from tessera.client.connect.api import events_by_api, reason_of
 from tessera.client.connect.contexts import ApiLogin
 from tessera.client.connect.shard_views import ShardViews
 from tessera.client.connect.where import Where
@@ -17,9 +20,12 @@ from tessera.client.sending.sdk import Tessera
 from tessera.client.sending.sending_by_api import cancel_by_api
 from tessera.client.sending.submitting import wait_by_views
 from tessera.kernel.errors import Transient
+from tessera_schemas.events import CloudEvent
 from tests.unit.client.small_gateway import Gateway, Json, job
 
 AS_OF = {"as_of": 7}
+SICK = {"source": "dcgm", "since_ts": 1, "ailment": {"cause": "gpu_lost", "evidence": "XID 79"}}
+WARM = {"source": "dcgm", "since_ts": 1, "ailment": {"cause": "gpu_throttled"}}
 
 
 @pytest.fixture
@@ -254,3 +260,42 @@ async def test_a_date_of_a_job_file_is_sent_as_over_nats(gateway: Gateway) -> No
     async with Tessera.at(Where("main", login=ApiLogin(gateway.url, "tessera_a_b")), None) as tessera:
         await tessera.submit(job, "key")
     assert json.loads(gateway.sent[0])["spec"]["roles"][0]["template"]["env"] == {"DAY": "2030-01-31"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "words"),
+    [
+        ("health-changed", {"ailments": [SICK, WARM]}, "gpu_lost (dcgm): XID 79; gpu_throttled (dcgm)"),
+        ("health-changed", {}, ""),
+        ("drained", {"why": "new fans"}, "new fans"),
+        ("fence-ended", {"outcome": "failed", "detail": "no power"}, "failed: no power"),
+    ],
+)
+def test_an_event_of_a_node_says_why_in_a_line(kind: str, data: Json, words: str) -> None:
+    event = CloudEvent.model_construct(type=f"io.tessera.node.{kind}.v1", data={"node": "gpu-7", **data})
+    assert reason_of(event) == words
+
+
+def test_events_of_nodes_are_asked_for_by_their_types_and_name_the_node(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TESSERA_API", gateway.url)
+    monkeypatch.setenv("TESSERA_TOKEN", "tessera_a_b")
+    envelope = {
+        "specversion": "1.0",
+        "source": "s",
+        "subject": "none",
+        "time": "2026-11-27T02:03:04Z",
+        "dataschema": "d",
+    }
+    event = {**envelope, "id": "4.0", "tenant": "operator", "sequence": "4", "type": "io.tessera.node.drained.v1"}
+    line = json.dumps(event | {"data": {"node": "gpu-7", "why": "new fans"}})
+    stored = f'id: 4\ndata: {line}\n\nid: 4\nevent: complete\ndata: {{"as_of": 4}}\n\n'
+    gateway.answers["/v1/events"] = 200, stored.encode()
+    found = CliRunner().invoke(app, ["events", "--nodes"])
+    assert found.exit_code == 0, found.output
+    assert "gpu-7" in found.output
+    assert "new fans" in found.output
+    assert sorted(gateway.asked[-1][1]["type"]) == sorted(NODE_TYPES)
+    assert len(NODE_TYPES) == 5
+    assert CliRunner().invoke(app, ["events", "--nodes", "--tenant", "lab"]).exit_code != 0

@@ -290,3 +290,16 @@ async def test_an_event_is_handed_on_byte_for_byte(world: World) -> None:
         (event,) = await stream.take(1)
     assert event.data["data"]["job_id"] == 'a "quoted"\nline'
     assert stored.subject == subjects.event(SHARD, "lab", "research", "job.waiting.v1")
+
+
+async def test_events_of_nodes_are_an_operators_and_no_tenants(world: World) -> None:
+    lab, operator = world.token("lab"), world.token(None)
+    world.event("operator", "sick", "node.health-changed.v1", "default")
+    world.event("lab", "mine")
+    async with world.gateway():
+        async with world.streaming("/v1/events?after=0&type=node.health-changed.v1", operator) as stream:
+            assert texts(await stream.take(1)) == ["sick"]
+        async with world.streaming("/v1/events?after=0", lab) as stream:
+            assert texts(await stream.take(1)) == ["mine"]
+        refused = await world.ask("GET", "/v1/events?tenant=operator", lab)
+    assert (refused.status, refused.code) == (403, "Forbidden")

@@ -8,7 +8,7 @@ asynchronous HTTP client takes longer to import than they take.
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -24,6 +24,7 @@ from tessera.client.outcomes import Exit, Failure, NotYet, Refused
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.health import PublicKnownAilment
 from tessera_schemas.reasons import Code, PublicReason
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ PIECE_BYTES = 64 * 1024
 AWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 
 JOBS = "/v1/jobs"
+OF_NODES = "io.tessera.node."
+"""Beginning of the types of events of nodes, which operators get."""
 
 T = TypeVar("T")
 
@@ -303,12 +306,13 @@ async def events_by_api(
     job: str | None = None,
     *,
     tenant: str | None = None,
+    types: Sequence[str] = (),
     after: int | None = 0,
     follow: bool = False,
     lost: Callable[[str], None] | None = None,
 ) -> "AsyncGenerator[CloudEvent]":
     """
-    Events after the one with this number, 0: all that are kept, None: those to come.
+    Events of some `types`, or of all, after the one with this number, 0: all that are kept, None: those to come.
 
     Without `follow` it ends with the newest event that is stored as it begins, None then means all that are kept, and a
     connection that is lost before raises Transient. With `lost` it outlives the gateway, as `Api.events` does.
@@ -316,12 +320,14 @@ async def events_by_api(
     from tessera_schemas.events import CloudEvent  # who only lists does without
 
     more = {} if follow else {"follow": "false"}
-    async for event in api.events(after, lost, tenant=tenant, job=job, **more):
+    async for event in api.events(after, lost, tenant=tenant, job=job, type=types, **more):
         yield CloudEvent.model_validate(event, extra="ignore")
 
 
 def reason_of(event: "CloudEvent") -> str:
-    """The first reason that an event gives, as a sentence, or what was noted of a submit; "" for neither."""
+    """The first reason that an event gives, as a sentence, or what was noted of a submit or node; "" for neither."""
+    if event.type.startswith(OF_NODES):
+        return _said_of_node(event.data)
     notes = event.data.get("notes")
     if isinstance(notes, list) and notes:
         return "; ".join(map(str, notes))
@@ -330,3 +336,14 @@ def reason_of(event: "CloudEvent") -> str:
         reasons = event.data.get("reasons")
         reason = reasons[0] if isinstance(reasons, list) and reasons else None
     return PublicReason.model_validate(reason).sentence() if isinstance(reason, dict) else ""
+
+
+def _said_of_node(event_data: dict[str, object]) -> str:
+    ailments = event_data.get("ailments")
+    if isinstance(ailments, list) and ailments:
+        known = [PublicKnownAilment.model_validate(each) for each in ailments]
+        return "; ".join(
+            f"{each.ailment.cause} ({each.source}): {each.ailment.evidence}".rstrip(": ") for each in known
+        )
+    said = (event_data.get(name) for name in ("outcome", "why", "detail"))
+    return ": ".join(str(each) for each in said if each)

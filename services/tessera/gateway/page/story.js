@@ -45,8 +45,14 @@ function begun(id) {
 export function sentence(event) {
   const kind = event.type.replace(/^io\.tessera\./, "").replace(/\.v\d+$/, "");
   const reason = event.data.reason ? `: ${words(event.data.reason.code)}${event.data.reason.detail ? ` (${event.data.reason.detail})` : ""}` : "";
-  const nodes = [...new Set((event.data.placements ?? []).map((place) => place.node))];
-  return `${kind}${nodes.length ? ` on ${nodes.slice(0, NODES_MAX).join(", ")}${nodes.length > NODES_MAX ? ` and ${nodes.length - NODES_MAX} more` : ""}` : ""}${reason}${steps(event.data.steps)}`;
+  const nodes = event.data.node ? [event.data.node] : [...new Set((event.data.placements ?? []).map((place) => place.node))];
+  return `${kind}${nodes.length ? ` on ${nodes.slice(0, NODES_MAX).join(", ")}${nodes.length > NODES_MAX ? ` and ${nodes.length - NODES_MAX} more` : ""}` : ""}${reason}${health(event.data)}${steps(event.data.steps)}`;
+}
+
+// What is wrong with a node, or what is done about it.
+function health({ node, ailments, outcome, why }) {
+  const told = ailments?.map((known) => [known.ailment.cause, known.ailment.evidence].filter(Boolean).join(", ")).join("; ") || outcome || why;
+  return node && told ? `: ${told}` : "";
 }
 
 // How many steps the run had, and which failed first.

@@ -9,7 +9,16 @@ from pydantic import ValidationError
 from tessera_schemas.base import DIGEST_CHARACTERS
 from tessera_schemas.documents.registry import kind_of
 from tessera_schemas.facts import JobAdmitted, JobRefused, UpdateRequested
-from tessera_schemas.ledger import LEDGER_MESSAGE, RECORDS, BudgetReached, JobMoved, JobUpdated, LeftChanged, TaskQueued
+from tessera_schemas.ledger import (
+    LEDGER_MESSAGE,
+    RECORDS,
+    BudgetReached,
+    JobMoved,
+    JobUpdated,
+    LeftChanged,
+    NodeDrained,
+    TaskQueued,
+)
 from tessera_schemas.reasons import Code
 from tessera_schemas.shard.records import ResizeRequested, RolesRequested
 from tessera_schemas.subjects import OPERATOR
@@ -20,6 +29,13 @@ ENDS = ("succeeded", "failed", "cancelled")
 NAMES = {kind_of(record): record.event.type.split(".")[-2] for record in RECORDS if record.event is not None}
 """By record, or by how a job finished: the name of its event."""
 NAMES |= {end: end for end in ENDS} | {"budget_reached": "budget"}
+NODE_WORDS = {
+    "health_noted": "health-changed",
+    "node_drained": "drained",
+    "fence_asked": "fence-asked",
+    "fence_ended": "fence-ended",
+}
+"""By record about a node: the last word of its event's type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +59,17 @@ def due_events(ledger: Iterable[bytes]) -> dict[str, Due]:
             break
         for index, record in enumerate(message.records):
             name = NAMES.get(getattr(record, "phase", record.kind))
-            if name is not None:
+            # Operators' drains of before format 6 name no pool, and were told to nobody.
+            if name is not None and not (isinstance(record, NodeDrained) and not record.pool):
                 due[f"{message.n}.{index}"] = jobs.due(name, record, [taken.fact for taken in message.facts])
         jobs.numbered |= any(getattr(record, "number", 0) for record in message.records)
     return due
 
 
-def _about_no_job(record: LeftChanged | BudgetReached, event_data: dict[str, Any]) -> Due:
+def _about_no_job(record: Any, event_data: dict[str, Any]) -> Due:
+    if record.kind in NODE_WORDS:
+        word = "undrained" if event_data.get("undo") else NODE_WORDS[record.kind]
+        return Due(f"io.tessera.node.{word}{VERSION}", OPERATOR, record.pool or NO_QUEUE, event_data)
     if isinstance(record, LeftChanged):
         return Due(f"io.tessera.cluster.fragmentation{VERSION}", OPERATOR, record.pool, event_data)
     word, whose = "spent" if record.percent == 100 else "warned", record.tenant or OPERATOR
@@ -67,7 +87,7 @@ class _Jobs:
 
     def due(self, name: str, record: Any, facts: list[Any]) -> Due:
         event_data = record.model_dump(mode="json")
-        if isinstance(record, LeftChanged | BudgetReached):
+        if record.kind in NODE_WORDS or isinstance(record, LeftChanged | BudgetReached):
             return _about_no_job(record, event_data)
         type_ = f"{PREFIX}{'unheld' if name == 'held' and event_data['undo'] else name}{VERSION}"
         job_id = event_data.get("job_id") or event_data.get("owner") or event_data.get("run_id", "").partition("-")[0]

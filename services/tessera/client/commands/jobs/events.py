@@ -12,16 +12,19 @@ from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.connect.api import events_by_api, reason_of
 from tessera.client.connect.connecting import api_of, open_bus
 from tessera.client.connect.where import Where
+from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
 from tessera.client.views.completing import complete_jobs
 from tessera.client.views.rendering import Column, Output, local_of, notify, show, zone_name
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.provisioning.credential_files import Credential
 from tessera_schemas import subjects
-from tessera_schemas.events import CloudEvent, short_type
+from tessera_schemas.events import CloudEvent, short_type, short_types
 
 ASKED_EACH_MAX = 50
 """Jobs whose events are asked for one by one; those of more are sought among all."""
+NODE_TYPES = tuple(kind for kind in short_types() if kind.startswith("node."))
+"""Types of events of nodes."""
 
 
 @command
@@ -33,13 +36,18 @@ async def events(
         typer.Option(help="Only this job, by its id, the beginning of one, or its name", autocompletion=complete_jobs),
     ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant")] = None,
+    nodes: Annotated[
+        bool, typer.Option("--nodes", help="Only events of nodes: health, drains, fencing; for operators")
+    ] = False,
     output: Format = Output.TABLE,
 ) -> None:
     """Show the stored events, those of a tenant to itself; with --follow go on as they come."""
+    if nodes and (job is not None or tenant is not None):
+        raise Failure(Exit.USAGE, "--nodes goes with neither --job nor --tenant: nodes are no tenant's")
     where = at.find()
     wanted = None if job is None else await ordering.find_job_id(where, job)
     found: list[CloudEvent] = []
-    source = _events_of(where, at.identity, tenant, wanted, follow)
+    source = _events_of(where, at.identity, tenant, wanted, follow, NODE_TYPES if nodes else ())
     if follow and not output.for_programs:
         notify(f"times in {zone_name()}")
     with suppress(asyncio.CancelledError):  # Ctrl-C ends what has no end of its own
@@ -60,22 +68,22 @@ def event_columns() -> list[Column[CloudEvent]]:
         Column(f"TIME ({zone_name()})", lambda event: f"{local_of(event.time):%Y-%m-%d %H:%M:%S}"),
         Column("EVENT", lambda event: short_type(event.type).rpartition(".")[0]),
         Column("JOB", lambda event: str(event.data.get("job_id", ""))),
-        Column("NAME", lambda event: str(event.data.get("name", "")), shrinks=True),
+        Column("NAME", lambda event: str(event.data.get("name") or event.data.get("node", "")), shrinks=True),
         Column("TENANT", lambda event: event.tenant, wide=True),
         Column("WHY", lambda event: reason_of(event), shrinks=True),
     ]
 
 
 def _events_of(
-    where: Where, identity: str | None, tenant: str | None, job: str | None, follow: bool
+    where: Where, identity: str | None, tenant: str | None, job: str | None, follow: bool, types: Sequence[str]
 ) -> AsyncIterator[CloudEvent]:
     """The source of events for whoever asks: a tenant with a credential for NATS hears new ones there."""
-    if follow and (identity or where.login is None):
+    if follow and not types and (identity or where.login is None):
         who = ordering.choose_identity(where, identity)
         if who.identity.role == subjects.TENANT:
             return _live_events(where, who)
     api = api_of(where, identity)
-    return events_by_api(api, job, tenant=tenant, follow=follow, lost=notify if follow else None)
+    return events_by_api(api, job, tenant=tenant, types=types, follow=follow, lost=notify if follow else None)
 
 
 async def events_of_jobs(where: Where, identity: str | None, jobs: Sequence[str]) -> dict[str, list[CloudEvent]]:
@@ -101,6 +109,6 @@ def _print_event(event: CloudEvent, output: Output) -> None:
     if output.for_programs:
         print(json.dumps(event.model_dump(mode="json"), ensure_ascii=False), flush=True)  # one per line, for programs
         return
-    name, job = event.data.get("name", ""), event.data.get("job_id", "")
+    name, job = event.data.get("name") or event.data.get("node", ""), event.data.get("job_id", "")
     kind = short_type(event.type).rpartition(".")[0]
     print(f"{local_of(event.time):%H:%M:%S}  {kind:<15} {job:<20}  {name}  {reason_of(event)}".rstrip(), flush=True)

@@ -15,7 +15,7 @@ from tessera.domain.health.known import NodeHealth, with_word
 from tessera.domain.state import State
 from tessera.scheduler.decide.draft import Draft, judges
 from tessera.scheduler.decide.elastic import go_on_without
-from tessera.scheduler.decide.machines.nodes import end_earmarks_on
+from tessera.scheduler.decide.machines.nodes import end_earmarks_on, pool_told
 from tessera_schemas.cluster.health import Ailment, HealthAction, HealthPolicy, KnownAilment
 from tessera_schemas.facts import DrainRequested, HealthReported, HealthSeen
 from tessera_schemas.ledger import HealthNoted, NodeDrained, Revoked
@@ -57,7 +57,8 @@ def on_drain_requested(draft: Draft, index: int, fact: DrainRequested) -> None:
     if fact.undo:
         _overrule(draft, fact.node)
     if (drain is None) is not fact.undo or (drain is not None and drain.by and not fact.undo):
-        draft.add(NodeDrained(kind="node_drained", node=fact.node, undo=fact.undo, why=fact.why))
+        pool = pool_told(state, fact.node)
+        draft.add(NodeDrained(kind="node_drained", node=fact.node, undo=fact.undo, why=fact.why, pool=pool))
     if fact.undo:
         return
     end_earmarks_on(draft, fact.node)
@@ -95,6 +96,7 @@ def _note(
         ailments=ailments,
         overruled=overruled and bool(ailments),
         held_back=bool(held_back and ailments),
+        pool=pool_told(draft.state, node),
     )
     draft.add(noted)
 
@@ -122,7 +124,8 @@ def settle_health(draft: Draft) -> None:
         gravest = known.gravest(policy)
         if not is_out:
             out[node.pool] = out.get(node.pool, 0) + 1
-            draft.add(NodeDrained(kind="node_drained", node=known.node, why=describe(gravest), by=BY))
+            why, pool = describe(gravest), pool_told(state, known.node)
+            draft.add(NodeDrained(kind="node_drained", node=known.node, why=why, by=BY, pool=pool))
             end_earmarks_on(draft, known.node)
         # At each message, not only at the first: what was taken over from an older ledger may stand there since.
         if action is HealthAction.EVICT:
@@ -147,7 +150,8 @@ def _open_nodes(draft: Draft) -> None:
     for drain in mine:
         known_now = state.health.get(drain.node)
         if known_now is None or policy is None or not known_now.wanted(policy).takes_out:
-            draft.add(NodeDrained(kind="node_drained", node=drain.node, undo=True, why=drain.why, by=BY))
+            pool = pool_told(state, drain.node)
+            draft.add(NodeDrained(kind="node_drained", node=drain.node, undo=True, why=drain.why, by=BY, pool=pool))
 
 
 def _hold_back(draft: Draft, known: NodeHealth, held_back: bool) -> None:

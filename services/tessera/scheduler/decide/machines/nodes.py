@@ -48,7 +48,7 @@ from tessera_schemas.ledger import (
     Waiting,
 )
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.ledger_form import TOLD_DATA_FROM
+from tessera_schemas.shard.ledger_form import NODE_EVENTS_FROM, TOLD_DATA_FROM
 from tessera_schemas.shard.records import DatasetNoted, DatasetTold
 from tessera_schemas.work.run_ends import end_of
 
@@ -154,11 +154,17 @@ def on_fence_due(draft: Draft, index: int, fact: FenceDue) -> None:
         _ask_fence(draft, fact.node, f"silent for {fact.seconds} s, and stopped runs hold something there")
 
 
+def pool_told(state: State, node: str) -> str:
+    """Pool under which operators are told of the node; "" where they are not, or the node is no more."""
+    known = state.nodes.get(node) if state.format >= NODE_EVENTS_FROM else None
+    return "" if known is None else known.pool
+
+
 def _ask_fence(draft: Draft, node: str, why: str, by: str = "") -> None:
     state = draft.state
     # The ledger's identity is in the key: a webhook may remember the requests of a ledger that is no more.
-    request = job_id(state.ledger_id, node, str(state.n))
-    draft.add(FenceAsked(kind="fence_asked", node=node, request=request, why=why, by=by))
+    request, pool = job_id(state.ledger_id, node, str(state.n)), pool_told(state, node)
+    draft.add(FenceAsked(kind="fence_asked", node=node, request=request, why=why, by=by, pool=pool))
 
 
 @judges(FenceAnswered)
@@ -179,6 +185,7 @@ def end_fence_of(draft: Draft, seen: NodeSeen) -> None:
 
 def _end_fence(draft: Draft, fence: Fence, outcome: str, detail: str = "", by: str = "") -> None:
     ended = {"kind": "fence_ended", "node": fence.node, "request": fence.request}
+    ended["pool"] = pool_told(draft.state, fence.node)
     draft.add(FenceEnded.model_validate({**ended, "outcome": outcome, "detail": detail, "by": by}))
 
 
