@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tessera.reclamation.settings import ReclamationSettings
 from tessera_local.servers import find_nats_server
 from tessera_schemas.cluster.cluster_roles import Right
 from tessera_schemas.shard.services import BY_NAME, COMPACT, LAYOUTS, SEPARATE, SERVICES, SPECS, Replicas
@@ -282,6 +283,33 @@ def test_the_gateway_is_told_its_proxies_and_the_bound_of_logs() -> None:
     )
     told = tomllib.loads(settings["data"]["tessera.toml"])["gateway"]
     assert (told["trusted_proxies"], told["logs_bytes_max"]) == (["10.0.0.0/8"], 4 << 30)
+
+
+def test_reclamation_is_told_where_and_how_health_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the chart's values say of it is read by the service itself, tables within a line among it."""
+    told = {
+        "utilisation_exporter": "http://{node}:9400/metrics",
+        "health_query": '{__name__=~"DCGM_.*"}',
+        "health_conditions": {"RackPower=False": "node_condition", "Fans": "gpu_throttled"},
+        "health_looks": 5,
+        "health_gone_seconds": 600,
+    }
+    options = {"endpoint": "https://minio.example", "region": "eu"}
+    logs = {"url": "s3://logs/tessera", "options": options}
+    gateway = {"enabled": True, "allowedHosts": ["a.example"], "logs": logs}
+    made = documents(rendered({"services.reclamation.settings": told, "gateway": gateway}), "ConfigMap")
+    (text,) = (one["data"]["tessera.toml"] for one in made if "tessera.toml" in one["data"])
+    assert tomllib.loads(text)["gateway"]["logs_store_options"] == options
+    (tmp_path / "tessera.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TESSERA_CREDENTIALS_FILE", "")
+    found = ReclamationSettings()
+    assert found.model_dump(mode="json", include={*told}) == told
+
+
+def test_what_is_no_setting_of_a_service_is_refused() -> None:
+    said = helm("template", RELEASE, str(CHART), '--set-json=services.reclamation.settings={"a": {"b": {"c": 1}}}')
+    assert (said.returncode != 0, "services.reclamation.settings" in said.stderr.replace("/", ".")) == (True, True)
 
 
 @pytest.mark.parametrize(("part", "missing"), [("nats", "nats.url"), ("redis", "redis.url")])
