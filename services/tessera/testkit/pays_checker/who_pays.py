@@ -74,30 +74,33 @@ class Payer:
 
 
 class WhoPays:
-    """Takes messages in order; each violation names the rule `pays`."""
+    """Takes records in order; each violation names the rule `pays`."""
 
     def __init__(self, report: Report) -> None:
         self._report, self._policy, self._n, self._ts = report, Policy(), 0, 0
-        self._jobs: dict[str, Payer] = {}
-        self._array_of: dict[str, str] = {}
+        self.jobs: dict[str, Payer] = {}
+        self.array_of: dict[str, str] = {}
         self._failed_tasks: set[str] = set()
+        self._in_force = False
         self._message: m.LedgerMessage
 
-    def take(self, message: m.LedgerMessage) -> None:
-        """Follow each record of a message, and check it if this rule was in force."""
+    def open(self, message: m.LedgerMessage) -> None:
+        """Begin with a message, whose records are taken next."""
         self._n, self._ts, self._message = message.n, message.ts, message
         number = message.engine.rpartition("-")[2]
-        in_force = number.isdecimal() and int(number) >= FIRST_ENGINE
-        for record in message.records:
-            if in_force:
-                getattr(self, f"_check_{record.kind}", lambda _: None)(record)
-            getattr(self, f"_{record.kind}", lambda _: None)(record)
+        self._in_force = number.isdecimal() and int(number) >= FIRST_ENGINE
+
+    def take(self, record: m.AnyRecord) -> None:
+        """Follow a record, and check it if this rule was in force."""
+        if self._in_force:
+            getattr(self, f"_check_{record.kind}", lambda _: None)(record)
+        getattr(self, f"_{record.kind}", lambda _: None)(record)
 
     def _demand(self, holds: bool, text: str) -> None:
         self._report.demand(holds, "pays", self._n, text)
 
     def _payer_of(self, run_id: str) -> Payer | None:
-        job = self._jobs.get(run_id.rpartition("-")[0])
+        job = self.jobs.get(run_id.rpartition("-")[0])
         return job if job is not None and job.run_id == run_id else None
 
     # -- what is demanded
@@ -113,7 +116,7 @@ class WhoPays:
         self._demand(r.then != "failed" or own, f"{r.run_id} fails its job by {r.reason.code}")
 
     def _check_requeued(self, r: m.Requeued) -> None:
-        if (job := self._jobs.get(r.job_id)) is None:
+        if (job := self.jobs.get(r.job_id)) is None:
             return
         text = f"{r.job_id} is tried again after {r.reason.code}"
         pays = job.pays(r.rule, r.reason.code in OWN)
@@ -126,8 +129,8 @@ class WhoPays:
         self._demand(not wronged, f"{text}, and its program is well")
 
     def _check_finished(self, r: m.Finished) -> None:
-        job, code = self._jobs.get(r.job_id), None if r.reason is None else r.reason.code
-        if r.phase != "failed" or job is None or (job.spec.array is not None and r.job_id not in self._array_of):
+        job, code = self.jobs.get(r.job_id), None if r.reason is None else r.reason.code
+        if r.phase != "failed" or job is None or (job.spec.array is not None and r.job_id not in self.array_of):
             return  # an array ends as its tasks do
         text = f"{r.job_id} fails: {code}"
         if job.adopted and code in (Code.OWNER_FAILED, Code.TIME_LIMIT):
@@ -143,10 +146,10 @@ class WhoPays:
         self._demand(not wronged, f"{text}, and its program is well")
 
     def _check_held(self, r: m.Held) -> None:
-        job = self._jobs.get(r.job_id)
+        job = self.jobs.get(r.job_id)
         if r.by != SCHEDULER or r.undo or job is None or job.spec.service is not None:
             return  # a service has no more replicas than it wants
-        if job.spec.array is not None and r.job_id not in self._array_of:
+        if job.spec.array is not None and r.job_id not in self.array_of:
             self._demand(r.job_id in self._failed_tasks, f"the array {r.job_id} is held, and none of its tasks failed")
             return
         enough = job.troubles >= self._policy.requeues_max or {Code.PAUSED_AS_IDLE, Code.IDLE} & job.codes
@@ -162,15 +165,15 @@ class WhoPays:
     def _job_queued(self, r: m.JobQueued) -> None:
         fact = self._message.facts[r.fact].fact if r.fact < len(self._message.facts) else None
         if isinstance(fact, f.JobAdmitted):
-            self._jobs[r.job_id] = Payer(fact.spec, fact.adopted is not None)
-            self._array_of.pop(r.job_id, None)
+            self.jobs[r.job_id] = Payer(fact.spec, fact.adopted is not None)
+            self.array_of.pop(r.job_id, None)
 
     def _task_queued(self, r: m.TaskQueued) -> None:
-        if (array := self._jobs.get(r.array)) is not None:
-            self._jobs[r.job_id], self._array_of[r.job_id] = Payer(array.spec), r.array
+        if (array := self.jobs.get(r.array)) is not None:
+            self.jobs[r.job_id], self.array_of[r.job_id] = Payer(array.spec), r.array
 
     def _allocated(self, r: m.Allocated) -> None:
-        if (job := self._jobs.get(r.job_id)) is not None:
+        if (job := self.jobs.get(r.job_id)) is not None:
             job.run_id, job.started_ts, job.saved, job.revoked_ts = f"{r.job_id}-{r.attempt}", None, False, 0
             job.codes = set()
 
@@ -192,14 +195,14 @@ class WhoPays:
             job.codes, job.revoked_ts = set(), 0
 
     def _requeued(self, r: m.Requeued) -> None:
-        if (job := self._jobs.get(r.job_id)) is not None:
+        if (job := self.jobs.get(r.job_id)) is not None:
             strikes, troubles = (0, 0) if r.fresh else (job.strikes, job.troubles)
             job.strikes, job.troubles = strikes + r.strike, troubles + r.trouble
 
     def _held(self, r: m.Held) -> None:
-        if r.undo and (job := self._jobs.get(r.job_id)) is not None:
+        if r.undo and (job := self.jobs.get(r.job_id)) is not None:
             job.troubles = 0
 
     def _finished(self, r: m.Finished) -> None:
-        if r.phase == "failed" and r.job_id in self._array_of:
-            self._failed_tasks.add(self._array_of[r.job_id])
+        if r.phase == "failed" and r.job_id in self.array_of:
+            self._failed_tasks.add(self.array_of[r.job_id])
