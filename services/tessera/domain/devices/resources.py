@@ -293,7 +293,8 @@ class Node:
     `pieces` are what jobs of its pool usually claim of GPUs that drivers publish, and all that they claim, by the
     `selectors_digest` of each. `is_cut`: its MIG geometry is being changed, and until then it takes nothing new.
     `kept_data` are the data sets in its caches, as far as runs have shown, and `told_data` those that the node says
-    itself, each in order.
+    itself, each in order. `sick_slots` are those of cards that are known to be sick, where the node names its cards:
+    pods get them last.
     """
 
     name: str
@@ -356,6 +357,7 @@ class Node:
     in_zones: tuple[ZoneAmounts, ...] = later(())
     kept_data: tuple[KeptData, ...] = later(())
     told_data: tuple[str, ...] = later(())
+    sick_slots: tuple[int, ...] = later(())
 
     @property
     def gpu_kind(self) -> GpuKind:

@@ -20,7 +20,7 @@ from tessera.domain.folding.steps import (
     forget_node,
     is_aside,
 )
-from tessera.domain.health.known import Fence, may_ask_again, may_end
+from tessera.domain.health.known import Fence, may_ask_again, may_end, with_sick_slots
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import remember
@@ -132,6 +132,7 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
     if before is not None and (before.is_cut or before.kept_data):
         # A machine that is no more has taken its data along, though its runs hold the node yet.
         node = replace(node, is_cut=before.is_cut, kept_data=() if node.gone else before.kept_data)
+    node = with_sick_slots(node, state.health.get(node.name))
     holders: list[Run | Earmark] = []
     if before is not None and before.is_held:  # else nothing holds it, and nobody need be asked
         holders = [*state.runs_on(node.name), *state.earmarks.values()]

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from operator import attrgetter
 
 from tessera.domain.folding.steps import applies
-from tessera.domain.health.known import NodeHealth
+from tessera.domain.health.known import NodeHealth, with_sick_slots
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera_schemas.ledger import HealthNoted, TakenFact
@@ -18,6 +18,7 @@ def apply_health_noted(state: State, record: HealthNoted, facts: Sequence[TakenF
     """Notes what is wrong with a node from here on; of one that is well nothing is kept."""
     if not record.ailments:
         state.health.drop(record.node)
+        _mark_cards(state, record.node)
         return
     before = state.health.get(record.node)
     if record.overruled and state.reputations.get(record.node) is not None:
@@ -28,6 +29,14 @@ def apply_health_noted(state: State, record: HealthNoted, facts: Sequence[TakenF
     since = state.ts if before is None else before.since_ts
     known = NodeHealth(record.node, since, record.ailments, record.overruled, record.held_back)
     state.health.put(record.node, known)
+    _mark_cards(state, record.node)
+
+
+def _mark_cards(state: State, name: str) -> None:
+    """The node knows from here on which of its cards are sick."""
+    node = state.nodes.get(name)
+    if node is not None and (marked := with_sick_slots(node, state.health.get(name))) is not node:
+        state.put_node(marked)
 
 
 def count_sick(state: State) -> Counter[tuple[str, str]]:

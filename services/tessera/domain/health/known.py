@@ -8,7 +8,9 @@ operator's, with another name on it (`Drain.by`).
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.domain.storing.fast import fast_init
+from tessera.domain.devices.resources import Node
+from tessera.domain.storing.fast import fast_init, replace
+from tessera_schemas.cluster.devices import NAMES_ITS_CARDS
 from tessera_schemas.cluster.health import Ailment, HealthAction, HealthCause, HealthPolicy, KnownAilment
 
 KNOWN_MAX = 256
@@ -67,6 +69,19 @@ def with_word(
     all_known = [*(each for each in known if each.source != source), *mine]
     all_known.sort(key=lambda each: (-policy.action_for(each.ailment.cause).rank, *_place(each)))
     return tuple(sorted(all_known[:KNOWN_MAX], key=_place))
+
+
+def with_sick_slots(node: Node, known: NodeHealth | None) -> Node:
+    """
+    The node as its health says which of its cards are sick, where a slot is one certain card.
+
+    That jobs failed with a card only makes it suspect: what is tried on the node is to tell whether it is the card.
+    """
+    names = node.gpu_uuids if node.device_profile in NAMES_ITS_CARDS else ()
+    ailments = [] if known is None or known.overruled else [each.ailment for each in known.ailments]
+    sick = {ailment.device for ailment in ailments if ailment.cause is not HealthCause.SUSPECTED}
+    slots = tuple(slot for slot, uuid in enumerate(names) if uuid in sick)
+    return node if slots == node.sick_slots else replace(node, sick_slots=slots)
 
 
 @fast_init

@@ -200,7 +200,8 @@ def placed_on(
     Placement of the pod of `rank` on a node that it fits, and the thousandths that it takes of each device.
 
     Whole GPUs: the lowest free slots. A share: `device` if that is said, else the one with the least left that still
-    holds it, then the lowest; of several shares `device` is not asked (`choose_gpus`). Devices of its claims, unless
+    holds it, then the lowest; of several shares `device` is not asked (`choose_gpus`). Cards that are known to be sick
+    are taken where no others are free. Devices of its claims, unless
     they are said (`drawn`), are drawn so that what stays free is worth most; whole GPUs that a class answers are among
     these.
     """
@@ -212,12 +213,16 @@ def placed_on(
         return replace(placed, drawn=drawn) if drawn else placed
     if need.gpus and node.device_profile != "dra":
         free = [slot for slot, left in enumerate(node.gpu_free) if left == WHOLE_GPU]
+        if node.sick_slots:
+            free.sort(key=node.sick_slots.__contains__)
+            return Placement(rank, role, node.name, tuple(sorted(free[: need.gpus])), WHOLE_GPU, drawn=drawn)
         return Placement(rank, role, node.name, tuple(free[: need.gpus]), WHOLE_GPU, drawn=drawn)
     if need.gpu_milli and need.gpu_parts > 1:
         return Placement(rank, role, node.name, choose_gpus(need, node.gpu_free), need.gpu_milli, drawn=drawn)
     if need.gpu_milli:
-        if device is None:
-            _, device = min((left, slot) for slot, left in enumerate(node.gpu_free) if left >= need.gpu_milli)
+        if device is None or device in node.sick_slots:
+            sick, fitting = node.sick_slots, (at for at, left in enumerate(node.gpu_free) if left >= need.gpu_milli)
+            device = min(fitting, key=lambda slot: (slot in sick, slot != device, node.gpu_free[slot], slot))
         return Placement(rank, role, node.name, (device,), need.gpu_milli, drawn=drawn)
     return Placement(rank, role, node.name, drawn=drawn)
 

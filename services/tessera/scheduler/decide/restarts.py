@@ -8,7 +8,7 @@ of a group that starts again by itself stays in its run, and keeps its place wit
 
 from collections.abc import Collection
 
-from tessera.domain.devices.resources import RoleNeed
+from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.domain.entities import RESTART, Earmark, Job, Run
 from tessera.domain.health.spares import find_spares, may_use_spares
 from tessera.domain.queues import QueueTree, QuotaBook
@@ -94,10 +94,15 @@ def _well(state: State, job: Job, run: Run) -> tuple[Placement, ...]:
         if node is None or node.pool != pool or is_closed(state, node.name) or not tree.is_on(node, run.flavor):
             continue
         trial = {node.name: node}
-        if not any(pod_faults(job.roles, (place,), trial)):
+        if not _has_sick_card(place, node) and not any(pod_faults(job.roles, (place,), trial)):
             nodes |= trial
             found.append(place)
     return tuple(found)
+
+
+def _has_sick_card(place: Placement, node: Node) -> bool:
+    """Whether a card of the place is known to be sick: a restart there takes another one, or goes elsewhere."""
+    return not set(place.devices).isdisjoint(node.sick_slots)
 
 
 def restart_gangs(draft: Draft, known: CapacityCache) -> None:
@@ -176,7 +181,8 @@ def _place(state: State, job: Job, mark: Earmark, known: CapacityCache) -> Choic
     # Where room is kept for another job of the pool, the gang keeps to its own.
     before = named_in_line(state, state.tree.pool(job.queue) or "")
     alone = not any(is_reserved(other) for other in before if other is not job)
-    failed = alone and any(is_avoided(nodes[each.node], job.avoid) for each in mark.placements if each.node in nodes)
+    there = [(each, nodes[each.node]) for each in mark.placements if each.node in nodes]
+    failed = alone and any(is_avoided(node, job.avoid) or _has_sick_card(each, node) for each, node in there)
     whole = not any(placement_faults(job.roles, mark.placements, nodes))
     if whole and not failed and state.quota_book(besides=job.job_id).lacks(job, mark.flavor) is None:
         return mark.flavor, mark.placements
