@@ -310,9 +310,24 @@ async def test_no_use_is_measured_no_prices_are_learnt_and_redis_fills(live: Liv
         for pool in POOLS[1:]:
             await live.submit(job(queue=pool))
         await prometheus.until_rings("TesseraUseNotMeasured")
-        await prometheus.until_rings("TesseraHealthNotRead")
         await prometheus.until_rings("TesseraPricesNotLearnt")
         await prometheus.until_rings("TesseraRedisFull")
+    await live.until_ready("reclamation")
+
+
+async def test_what_dcgm_counts_is_not_read_while_the_use_of_gpus_is(live: Live, prometheus: Prometheus) -> None:
+    """A query of health that Prometheus refuses; that of use it answers, so that it is no server that is away."""
+    settings = {
+        "TESSERA_UTILISATION_URL": prometheus.url,
+        "TESSERA_UTILISATION_SECONDS": "1",
+        "TESSERA_HEALTH_QUERY": "DCGM_FI_DEV_XID_ERRORS{",
+    }
+    async with live.down("reclamation"), live.another("reclamation", **settings) as other:
+        await other.until_ready()
+        await prometheus.until_rings("TesseraHealthNotRead")
+        assert not await prometheus.query(
+            'tessera_log_events_total{event="utilisation_not_read", instance="reclamation-more-0"} > 0'
+        )
     await live.until_ready("reclamation")
 
 
