@@ -408,7 +408,7 @@ class NodeEvent(PublicEvent):
 
 
 class NodeHealthChangedV1(NodeEvent):
-    """What is known of the node's health from here on; without `ailments` it is well, or is no more."""
+    """Health of the node as known from here on; without `ailments` it is well, or is no more."""
 
     type: ClassVar[str] = "io.tessera.node.health-changed.v1"
     ailments: Annotated[tuple[PublicKnownAilment, ...], Field(description="All that is known to be wrong with it")] = ()
@@ -422,7 +422,7 @@ class NodeDrainEvent(NodeEvent):
 
 
 class NodeDrainedV1(NodeDrainEvent):
-    """Nothing new starts on the node."""
+    """Drain of the node: nothing new starts there."""
 
     type: ClassVar[str] = "io.tessera.node.drained.v1"
 

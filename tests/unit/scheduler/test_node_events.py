@@ -105,7 +105,7 @@ def test_a_fencing_is_told_from_its_request_to_its_end() -> None:
 
 
 def test_drains_of_before_there_were_such_events_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were not published: an event that is due for them would be missed in each stream that is there."""
+    """Ledgers of before published none: an event that is due for them would be missed in each stream that is there."""
     monkeypatch.setattr(decide, "FORMAT", 5)
     here = World(node_seen("node-1"))
     assert "node_drained" in here.say(drain())

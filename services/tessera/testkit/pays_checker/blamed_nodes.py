@@ -28,7 +28,7 @@ OF_JOBS = re.compile(r"(\d+) jobs failed there")
 
 @dataclass(slots=True)
 class Sick:
-    """What is known of a node that is not well."""
+    """Health of a node that is not well."""
 
     node: str
     since_ts: int

@@ -213,7 +213,7 @@ class LadderRules:
 
 
 def then_of(rule: JobProgress, reason: Reason) -> str:
-    """What the job wants of such a stall."""
+    """Word of the job about such a stall."""
     return rule.then if reason.code is Code.HUNG else rule.straggler_then
 
 
