@@ -231,7 +231,7 @@ def test_every_event_is_given_by_some_record() -> None:
     """Two records give one of several, by what they say."""
     given = {record.event for record in RECORDS if record.event is not None}
     by_what_is_said = {"job.unheld.v1", "job.succeeded.v1", "job.failed.v1", "job.cancelled.v1"}
-    by_what_is_said |= {"budget.warned.v1", "budget.spent.v1"}
+    by_what_is_said |= {"budget.warned.v1", "budget.spent.v1", "node.undrained.v1"}
     assert {event.type.removeprefix("io.tessera.") for event in {*EVENT_TYPES} - given} == by_what_is_said
 
 

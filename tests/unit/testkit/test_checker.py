@@ -1218,7 +1218,7 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
         (datasets_checker, 140),
         (devices_checker, 230),
         (events_checker, 160),
-        (pays_checker, 155),
+        (pays_checker, 430),
         (relations_checker, 225),
         (rules_checker, 1770),
         (sessions_checker, 150),

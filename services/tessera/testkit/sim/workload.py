@@ -49,7 +49,7 @@ HUGE_TENANT, HUGE_KEY = "red", "huge"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Command of a client, sent from `at` seconds on until acknowledged; `key`, `spec`: a submit's; `cancels`: a job."""
+    """Command of a client, sent from second `at` on until acknowledged; `key`, `spec`: a submit's; `cancels`: a job."""
 
     at: float
     subject: str
