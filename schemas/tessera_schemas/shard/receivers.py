@@ -6,13 +6,16 @@ from pydantic import Field, StringConstraints
 
 from tessera_schemas.base import Name, Strict, later
 
+EventType = Annotated[str, StringConstraints(pattern=r"^[a-z.-]+\.v[0-9]+$")]
+"""Type of an event as filters say it, such as `job.allocated.v1`."""
+
 
 class Subscriber(Strict):
     """A durable subscriber of a tenant's events, made by `apply`; `types` such as `job.allocated.v1`, empty: all."""
 
     name: Annotated[Name, Field(description="Name of the subscriber")]
     types: Annotated[
-        tuple[Annotated[str, StringConstraints(pattern=r"^[a-z.]+\.v[0-9]+$")], ...],
+        tuple[EventType, ...],
         Field(max_length=32, description="Event types to deliver; empty: all"),
     ] = ()
     begin: Annotated[
@@ -34,7 +37,7 @@ class Webhook(Strict):
     ]
     secret: Annotated[Name, Field(description="Name of the tenant's secret that signs each request")]
     types: Annotated[
-        tuple[Annotated[str, StringConstraints(pattern=r"^[a-z.]+\.v[0-9]+$")], ...],
+        tuple[EventType, ...],
         Field(max_length=32, description="Event types, such as `job.failed.v1`; empty: all"),
     ] = ()
     queues: Annotated[tuple[Name, ...], Field(max_length=32, description="Queues of the jobs; empty: all")] = ()
