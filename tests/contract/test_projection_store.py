@@ -359,7 +359,9 @@ async def test_a_server_with_our_users_has_its_data_again_after_a_restart(tmp_pa
     acl, login = tmp_path / "users.acl", Login(user="projection", password="secret")
     writing = Credential(identity=Identity("projection", "projection"), nats=login, redis=login)
     acl.write_text(render_redis({SHARD: [writing]}))
-    server = start_redis(tmp_path / "redis", "--aclfile", str(acl), program=program)
+    # Written before it is answered: by seconds, what a busy disk has put off is lost with the process, users or not.
+    asked = ("--aclfile", str(acl), "--appendfsync", "always")
+    server = start_redis(tmp_path / "redis", *asked, program=program)
     store = RedisStore(server.url, "projection", "secret", SHARD)
     try:
         await store.apply(1, 1, [job("a"), job("b")])
