@@ -113,9 +113,10 @@ def nodes_beyond(state: State, run: Run) -> tuple[str, ...]:
     label = next((g[2][-1] for role in run.roles for g in role.groups if not g[1] and g[3] and g[2]), "")
     if not label or not run.gang.growing:
         return ()
-    (first,) = state.nodes.found((run.placements[0].node,))
-    here = dict(first.labels).get(label)
-    return tuple(sorted(node.name for node in state.nodes.values() if dict(node.labels).get(label) != here))
+    first = next(iter(state.nodes.found((run.placements[0].node,))), None)
+    here = None if first is None else dict(first.labels).get(label)
+    beyond = (node.name for node in state.nodes.values() if here is None or dict(node.labels).get(label) != here)
+    return tuple(sorted(beyond))
 
 
 def _copy_faults(state: State, run: Run, placements: Sequence[Placement], nodes: Mapping[str, Node]) -> Iterator[str]:
