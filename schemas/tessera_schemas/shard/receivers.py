@@ -14,10 +14,7 @@ class Subscriber(Strict):
     """A durable subscriber of a tenant's events, made by `apply`; `types` such as `job.allocated.v1`, empty: all."""
 
     name: Annotated[Name, Field(description="Name of the subscriber")]
-    types: Annotated[
-        tuple[EventType, ...],
-        Field(max_length=32, description="Event types to deliver; empty: all"),
-    ] = ()
+    types: Annotated[tuple[EventType, ...], Field(max_length=32, description="Event types to deliver; empty: all")] = ()
     begin: Annotated[
         Literal["oldest", "new"],
         Field(description="First event at creation: `oldest` still kept, or only `new` ones; cannot be changed later"),
