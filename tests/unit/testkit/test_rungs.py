@@ -156,6 +156,15 @@ def test_each_altered_stall_is_seen(
     assert any(text.startswith("stalls: ") and words in text for text in violations(forged))
 
 
+@pytest.mark.parametrize(("unused", "warns"), [(30, True), (29, False)])
+def test_a_stall_that_unused_gpus_made_sooner_is_a_true_one(unused: int, warns: bool) -> None:
+    rounds = running(None, progress=JobProgress(hang_seconds=3600, unused_seconds=30))
+    fact = stall(rounds, seconds=40)
+    said = {"reason": fact.reason.model_copy(update={"numbers": {**fact.reason.numbers, "unused_seconds": unused}})}
+    assert bool(rounds.commit(fact.model_copy(update=said)).records) is warns
+    assert violations(messages(rounds)) == []
+
+
 def test_a_stall_of_which_nothing_follows_and_an_end_of_none_are_seen(hangs: list[LedgerMessage]) -> None:
     forged = altered(hangs, lambda record: isinstance(record, Stalled) and record.reason is not None, lambda _: ())
     found = violations(forged)

@@ -221,4 +221,7 @@ def is_due(rule: JobProgress, reason: Reason) -> bool:
     """Whether the job asks for such a stall, and it has lasted for so long."""
     hangs = reason.code is Code.HUNG
     least = rule.hang_seconds if hangs else rule.straggler_seconds
+    # What was measured of GPUs shortens the wait of who asked for it alone.
+    if hangs and rule.unused_seconds and reason.numbers.get("unused_seconds", 0) >= rule.unused_seconds:
+        least = min(least, rule.unused_seconds)
     return (hangs or bool(rule.straggler_percent)) and reason.numbers.get("seconds", 0) >= least
