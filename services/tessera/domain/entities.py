@@ -1,5 +1,6 @@
 """The frozen entities of a shard's state. A change is a new value."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -395,6 +396,11 @@ class Run:
     def surplus(self) -> tuple[SurplusPod, ...]:
         """The pods by which it is larger than its gang: neither ended nor on their way out."""
         return tuple(e for e in self.extra if not e.leaving and e.placement.rank not in self.released_ranks)
+
+    def surplus_with(self, ranks: Iterable[int]) -> set[int]:
+        """Ranks of its surplus pods among these, and of those that are in a copy of a group with them."""
+        staying = {extra.placement.rank for extra in self.surplus}
+        return staying & self.gang.whole_copies(staying.intersection(ranks))
 
     @property
     def releasable(self) -> set[int]:

@@ -185,8 +185,7 @@ def apply_grown(state: State, record: Grown, facts: Sequence[TakenFact]) -> None
 def apply_shrunk(state: State, record: Shrunk, facts: Sequence[TakenFact]) -> None:
     """Marks surplus pods as leaving, with devices taken until the release; raises Contradiction for other ranks."""
     run, ranks = run_of(state, record.run_id), set(record.ranks)
-    staying = {extra.placement.rank for extra in run.surplus}
-    if run.stopping or not ranks <= staying or ranks != run.gang.whole_copies(ranks) & staying:
+    if run.stopping or ranks != run.surplus_with(ranks):
         raise Contradiction(f"record {state.n}: run {run.run_id} has no such pods to remove: {record.ranks}")
     extra = tuple(replace(e, leaving=True) if e.placement.rank in ranks else e for e in run.extra)
     failures = run.failures + (record.reason.code not in NO_FAILURES)

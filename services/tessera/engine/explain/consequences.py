@@ -213,9 +213,7 @@ def _leaves(state: State, run: Run, node: str) -> StoppedRun:
     # A gang that loses one pod has lost all of them, wherever the others stand; surplus pods go one by one.
     if any(placement.node == node for placement in run.gang_places):
         return _stop(state, run, Code.NODE_DRAINED)
-    staying = {extra.placement.rank for extra in run.surplus}
-    there = {extra.placement.rank for extra in run.surplus if extra.placement.node == node}
-    ranks = sorted(staying & run.gang.whole_copies(there))
+    ranks = sorted(run.surplus_with(extra.placement.rank for extra in run.surplus if extra.placement.node == node))
     return _stop(state, run, Code.NODE_DRAINED, ranks)
 
 

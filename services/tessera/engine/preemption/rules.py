@@ -220,8 +220,7 @@ def may_shrink(
     """
     job, priority = state.jobs.get(run.job_id), state.tree.priority_of
     # Ranks of the gang are never among them: a gang is never shrunk below itself, by anybody.
-    staying = {extra.placement.rank for extra in run.surplus}
-    whole = set(ranks) == run.gang.whole_copies(ranks) & staying
+    whole = set(ranks) == run.surplus_with(ranks)
     if job is None or job.job_id == owner.job_id or run.stopping or not whole:
         return Reason(code=Code.VICTIM_GONE, detail=run.run_id)
     if priority(job) <= priority(owner) or gives_back(state, owner, job, run, cause, book, flavor):

@@ -87,8 +87,7 @@ def go_on_without(draft: Draft, run: Run, ranks: Sequence[int], reason: Reason, 
     """
     # Facts about pods are late and repeated: ranks of the gang, and those that leave already, are not meant by any of
     # them.
-    staying = {extra.placement.rank for extra in run.surplus}
-    gone = tuple(sorted(staying & run.gang.whole_copies(staying & set(ranks))))
+    gone = tuple(sorted(run.surplus_with(ranks)))
     if gone:
         draft.add(Shrunk(kind="shrunk", run_id=run.run_id, ranks=gone, reason=reason, by=by))
 

@@ -11,8 +11,7 @@ Source: the slowdown is Hansen's response ratio (Operating System Principles, 19
 docs/research/lab.md.
 """
 
-from collections.abc import Iterable, Iterator
-from heapq import merge
+from collections.abc import Iterator
 
 from tessera.domain.entities import Job
 from tessera.domain.folding.line_keys import Bucket, QueuedJob
@@ -20,28 +19,29 @@ from tessera.domain.runtimes import JobKind, Sketch, kind_of
 from tessera.domain.state import State
 from tessera.domain.table import Table
 from tessera.engine.queueing.durations import expected
-from tessera.engine.queueing.orders import WaitingJobs
+from tessera.engine.queueing.orders import WaitingJobs, patience
 from tessera.engine.queueing.orders.age import OLDER
+from tessera.engine.queueing.orders.patience import WAITED, RankOf, order_by
 from tessera_schemas.text.units import format_age
 
-WAITED = "that have waited longer than the shard's patience"
 SHORTER = "expected to take less GPU time, as waits are counted"
 BEFORE = (WAITED, SHORTER, OLDER)
 
 
 def order(waiting: WaitingJobs, state: State, ts: int) -> Iterator[QueuedJob]:
     """Jobs of a bucket are expected to take the same and stand by age; the order is the merge of the buckets."""
-    for *_, place in merge(*(_keys(state, ts, bucket, places) for bucket, places in waiting.by_bucket.items())):
-        yield place
+
+    def rank_in(bucket: Bucket) -> RankOf:
+        _, kind, limit_ms, _ = bucket
+        runtime_ms = expected_runtime(state.runtimes, kind, limit_ms)
+        return lambda job: _index(kind, runtime_ms, ts - job.submitted_ts)
+
+    return order_by(waiting, state, ts, rank_in)
 
 
 def why_before(state: State, job: Job, other: Job) -> str:
     """The reason why another job stands before this one at the state's time."""
-    if is_due(state, job, state.ts):
-        return OLDER
-    if is_due(state, other, state.ts):
-        return WAITED
-    return SHORTER if index_of(state, other, state.ts) < index_of(state, job, state.ts) else OLDER
+    return patience.why_before(state, job, other, SHORTER, lambda each: index_of(state, each, state.ts))
 
 
 def describe(state: State, job: Job) -> Iterator[str]:
@@ -59,11 +59,6 @@ def describe(state: State, job: Job) -> Iterator[str]:
     )
 
 
-def is_due(state: State, job: Job, ts: int) -> bool:
-    """Whether the job has waited so long that no younger job of its class goes before it any more."""
-    return ts - job.submitted_ts >= state.tree.policy.order_patience_seconds * 1000
-
-
 def expected_runtime(rows: Table[Sketch], kind: JobKind, limit_ms: int) -> int:
     """Milliseconds that jobs of the kind ran on average, as far as that is known, but no longer than the limit."""
     mean = expected(rows, kind)
@@ -79,15 +74,3 @@ def index_of(state: State, job: Job, ts: int) -> int:
 def _index(kind: JobKind, runtime_ms: int, waited_ms: int) -> int:
     """A job without GPUs counts as one with one, since it keeps CPUs from others as long."""
     return max(1, kind.gpus) * runtime_ms * runtime_ms // (runtime_ms + max(0, waited_ms))
-
-
-def _keys(
-    state: State, ts: int, bucket: Bucket, places: Iterable[QueuedJob]
-) -> Iterator[tuple[int, bool, int, QueuedJob]]:
-    minus_priority, kind, limit_ms, _ = bucket
-    runtime_ms = expected_runtime(state.runtimes, kind, limit_ms)
-    for place in places:
-        job = state.jobs.get(place[-1])
-        if job is not None:
-            due = is_due(state, job, ts)
-            yield minus_priority, not due, 0 if due else _index(kind, runtime_ms, ts - job.submitted_ts), place
