@@ -29,6 +29,7 @@ from tessera_schemas.cluster.node_terms import ToldPlaces
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec, LabelValue
 from tessera_schemas.reasons import PublicReason, Reason
+from tessera_schemas.shard.bookings import BookingWish
 from tessera_schemas.work.adopted import Adopted
 from tessera_schemas.work.arrays import ServiceReplicas
 from tessera_schemas.work.budgets import BudgetName, Month, WholeUnits
@@ -288,6 +289,23 @@ class GrantBudget(Strict):
     by: Annotated[Sentence, Field(description="Person who grants, as the sender says")] = ""
 
 
+class ReserveNodes(BookingWish):
+    """Keep nodes in windows of time, once by this name. `by` is the person who asks, as the sender says."""
+
+    kind: Literal["reserve_nodes"]
+    v: Literal[1]
+    why: Sentence = ""
+    by: Sentence = ""
+
+
+class EndReservation(Strict):
+    """Keep the nodes of a reservation no longer."""
+
+    kind: Literal["end_reservation"]
+    v: Literal[1]
+    name: Name
+
+
 class ApplyConfig(Strict):
     """
     Make this the configuration if it was made from version `expected_version`.
@@ -320,7 +338,7 @@ JobCommand = (
 )
 AnyTenantCommand = SubmitJob | SubmitTemplate | ReportCheckpoint | TellDataset | JobCommand
 AnyClusterCommand = AdoptJob | CancelJob
-AnyOperatorCommand = ApplyConfig | DrainNode | ReportHealth | GrantBudget | JobCommand
+AnyOperatorCommand = ApplyConfig | DrainNode | ReportHealth | GrantBudget | ReserveNodes | EndReservation | JobCommand
 TenantCommand = Annotated[AnyTenantCommand, Field(discriminator="kind")]
 OperatorCommand = Annotated[AnyOperatorCommand, Field(discriminator="kind")]
 

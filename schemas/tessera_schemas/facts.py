@@ -22,6 +22,8 @@ from tessera_schemas.cluster.mig import GEOMETRIES, resource_of
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import REPLICAS_MAX, CheckpointAt, CheckpointPath, JobSpec, LabelKey, LabelValue, RoleReach
 from tessera_schemas.reasons import Reason
+from tessera_schemas.shard.bookings import BookingAsked as BookingAsked
+from tessera_schemas.shard.bookings import BookingEndAsked as BookingEndAsked
 from tessera_schemas.shard.health_records import HealthReported as HealthReported
 from tessera_schemas.shard.health_records import HealthSeen as HealthSeen
 from tessera_schemas.shard.records import FACTS as FACTS

@@ -427,6 +427,11 @@ class JobSpec(Strict):
             description="Latest end: once a run of its time limit would be over later, the job is cancelled; 0: none"
         ),
     ] = later(0)
+    reservation: Annotated[
+        Annotated[Name, Field(description="Advance reservation in whose windows, and on whose nodes alone, it runs")]
+        | None,
+        Field(description="Advance reservation; null: none"),
+    ] = later(None)
     start_timeout_seconds: Annotated[
         Annotated[Positive, Field(le=86_400)] | None,
         Field(description="Seconds from allocation until all pods run, without work of nodes; null: policy"),

@@ -21,6 +21,9 @@ from tessera_schemas.cluster.mig_changes import MigChangeEnded as MigChangeEnded
 from tessera_schemas.facts import Fact, Ranks
 from tessera_schemas.job import CheckpointAt, RoleReach
 from tessera_schemas.reasons import Reason
+from tessera_schemas.shard.bookings import Booked as Booked
+from tessera_schemas.shard.bookings import BookingEnded as BookingEnded
+from tessera_schemas.shard.bookings import BookingRefused as BookingRefused
 from tessera_schemas.shard.health_records import HealthNoted as HealthNoted
 from tessera_schemas.shard.orders import Order
 from tessera_schemas.shard.records import RECORDS as RECORDS

@@ -51,6 +51,8 @@ class Code(StrEnum):
     STILL_IN_USE = "StillInUse"
     MEETS_NOTHING = "MeetsNothing"
     NO_SUCH_JOB = "NoSuchJob"
+    NO_SUCH_RESERVATION = "NoSuchReservation"
+    NOT_FREE_THEN = "NotFreeThen"
     NO_SUCH_NODE = "NoSuchNode"
     ALREADY_ENDED = "AlreadyEnded"
     NOT_RUNNING = "NotRunning"
@@ -95,6 +97,8 @@ class Code(StrEnum):
     OWNER_NOT_FOUND = "OwnerNotFound"
     BLOCKED_BY_DISRUPTION_BUDGET = "BlockedByDisruptionBudget"
     BEHIND_RESERVATION = "BehindReservation"
+    NODES_BOOKED = "NodesBooked"
+    WAITING_FOR_WINDOW = "WaitingForWindow"
     VOLUME_NOT_READY = "VolumeNotReady"
     CLAIM_NOT_READY = "ClaimNotReady"
     BEGIN_TIME = "BeginTime"
@@ -166,6 +170,8 @@ class Code(StrEnum):
     STRAGGLES = "Straggles"
     DEPENDENCY_NEVER_SATISFIED = "DependencyNeverSatisfied"
     DEADLINE_MISSED = "DeadlineMissed"
+    RESERVATION_BEGINS = "ReservationBegins"
+    RESERVATION_OVER = "ReservationOver"
     TASKS_FAILED = "TasksFailed"
     SHRUNK = "Shrunk"
     ROLES_SHIFTED = "RolesShifted"
@@ -211,6 +217,8 @@ SENTENCES: dict[Code, str] = {
     Code.STILL_IN_USE: "live jobs use this name",
     Code.MEETS_NOTHING: "nothing in the cluster matches",
     Code.NO_SUCH_JOB: "there is no such job",
+    Code.NO_SUCH_RESERVATION: "no reservation of this name is open to it",
+    Code.NOT_FREE_THEN: "the nodes are not free then",
     Code.NO_SUCH_NODE: "there is no such node",
     Code.ALREADY_ENDED: "the job has ended already",
     Code.NO_LONGER_SHOWN: "the job has ended, and lists keep only the jobs that ended last",
@@ -252,6 +260,8 @@ SENTENCES: dict[Code, str] = {
     Code.OWNER_NOT_FOUND: "the object that gives the size of the gang does not exist",
     Code.BLOCKED_BY_DISRUPTION_BUDGET: "a disruption budget keeps a pod of it from being evicted; it is tried again",
     Code.BEHIND_RESERVATION: "it would delay the start of a job before it, for which room is kept",
+    Code.NODES_BOOKED: "nodes that it needs are reserved before it would have ended",
+    Code.WAITING_FOR_WINDOW: "it runs in the windows of its reservation, and there is none that holds it now",
     Code.VOLUME_NOT_READY: "a volume that it needs is not there for it",
     Code.CLAIM_NOT_READY: "a claim on devices that it names is not there for it",
     Code.BEGIN_TIME: "it was submitted to begin later",
@@ -318,6 +328,8 @@ SENTENCES: dict[Code, str] = {
     Code.IDLE: "it held GPUs and used none",
     Code.HUNG: "its pods have reported no progress for too long",
     Code.STRAGGLES: "pods of it make less progress than its others",
+    Code.RESERVATION_BEGINS: "a reservation of nodes of it begins",
+    Code.RESERVATION_OVER: "the window of its reservation ends",
     Code.DEADLINE_MISSED: "it did not start early enough to end by its deadline",
     Code.DEPENDENCY_NEVER_SATISFIED: "a condition that the job waited for can no longer come true",
     Code.TASKS_FAILED: "tasks of the array failed or were cancelled",

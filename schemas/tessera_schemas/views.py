@@ -65,6 +65,7 @@ class JobView(Lenient):
     ended_ts: int = 0
     not_before: int = 0
     deadline_ts: Annotated[int, Field(description="Time by which the job is to have ended; 0: none")] = 0
+    reservation: Annotated[str, Field(description="Reservation in whose windows it runs; empty: none")] = ""
     reason: PublicReason | None = None
     exit_code: int | None = None
     placements: tuple[Placement, ...] = ()

@@ -9,6 +9,7 @@ from tessera_schemas.cluster.node_terms import ToldPlaces
 from tessera_schemas.documents.registry import dataschema, kind_of
 from tessera_schemas.facts import owner
 from tessera_schemas.reasons import Code, PublicReason, Reason
+from tessera_schemas.shard import bookings
 from tessera_schemas.shard.orders import Order
 from tessera_schemas.shard.records import (
     Attached,
@@ -242,6 +243,8 @@ RENAMED = BODY.model_copy(
 TOLD_PLACES = {"size_bytes": 500 * 10**9, "nodes": ("node-a",), "gone": ("node-b",)}
 AILMENT = Ailment(cause=HealthCause.GPU_LOST, device="GPU-1", evidence="XID 79")
 KNOWN_AILMENT = KnownAilment(source="dcgm", ailment=AILMENT, since_ts=TS)
+WINDOW = bookings.BookedWindow(start_ts=TS, end_ts=TS + 3_600_000)
+BOOKING = {"name": "demo", "pool": "default", "windows": (WINDOW,), "nodes": ("node-a",), "who": ("lab/ana",)}
 GRANT = {"budget": "tenant/lab", "month": "2026-11", "amount": 20, "granted": 5, "why": "a deadline", "by": "ana"}
 SPENT = {
     "budget": "tenant/lab",
@@ -290,6 +293,8 @@ COMMANDS: tuple[Strict, ...] = (
     commands.DrainNode(kind="drain_node", v=1, node="node-a", evict=True, undo=True, why="new fans"),
     commands.ReportHealth(kind="report_health", v=1, node="node-a", source="agent", ailments=(AILMENT,), by="ana"),
     commands.GrantBudget(kind="grant_budget", v=1, **GRANT),
+    commands.ReserveNodes(kind="reserve_nodes", v=1, why="a demo", by="ana", **BOOKING),
+    commands.EndReservation(kind="end_reservation", v=1, name="demo"),
     commands.ApplyConfig(kind="apply_config", v=1, expected_version=6, body=RENAMED, abandon=True),
 )
 
@@ -361,6 +366,8 @@ FACTS: tuple[facts.AnyFact, ...] = (
     facts.HealthSeen(kind="health_seen", node="node-a", source="dcgm", ailments=(AILMENT,)),
     facts.HealthReported(kind="health_reported", node="node-a", source="agent", ailments=(AILMENT,), by="ana"),
     facts.GrantRequested(kind="grant_requested", **GRANT),
+    facts.BookingAsked(kind="booking_asked", wish=bookings.BookingWish(**BOOKING), why="a demo", by="ana"),
+    facts.BookingEndAsked(kind="booking_end_asked", name="demo"),
     facts.ConfigProposed(kind="config_proposed", expected_version=6, body=RENAMED, abandon=True),
     facts.PodsMade(kind="pods_made", run_id=RUN, uids=("uid-0", "uid-1"), ranks=(3, 4)),
     facts.PodsBound(kind="pods_bound", run_id=RUN),
@@ -535,6 +542,9 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.MigChangeEnded(kind="mig_change_ended", node="node-a", outcome="failed", until_ts=TS, times=2, undo=True),
     ledger.BudgetReached(kind="budget_reached", percent=100, tenant="lab", **SPENT),
     ledger.BudgetReopened(kind="budget_reopened", budget="tenant/lab", percent=80),
+    ledger.Booked(kind="booked", why="a demo", by="ana", **BOOKING),
+    ledger.BookingRefused(kind="booking_refused", name="demo", reason=Reason(code=Code.NOT_FREE_THEN, field="nodes")),
+    ledger.BookingEnded(kind="booking_ended", name="demo", why="over"),
     ledger.BudgetGranted(kind="budget_granted", budget="tenant/lab", amount=20, why="a deadline", by="ana"),
     ledger.Grown(kind="grown", run_id=RUN, deadline=TS + 600_000, placements=PLACEMENTS),
     ResizeBegun(kind="resize_begun", run_id=RUN, request="size-1", by="lab", **SIZE),

@@ -78,6 +78,7 @@ LATER = {
         "after",
         "begin_ts",
         "deadline_ts",
+        "reservation",
         "start_timeout_seconds",
         "groups",
         "attach_to",
@@ -97,6 +98,7 @@ LATER = {
     "view.job.v1": {
         *("device_classes", "claimed", "gres"),
         "deadline_ts",
+        "reservation",
         "earlier_ms",
         "gpu_milli_ms",
         "gpu_counted_ts",
@@ -142,10 +144,11 @@ NOT_WITH_OTHERS = {
     "fact.node_test_proposed.v1": {"adopted", "held", "template", "trace", "asked"},
     "command.roll_service.v1": {"undo"},
     "fact.rollout_requested.v1": {"undo"},
+    "command.reserve_nodes.v1": {"first", "gpu_model", "gpus", "node_count"},
 }
 """
-Fields that exclude another one of their type: a plan that moves runs shrinks none, an undo names no programs, and
-nobody submits a test of a node.
+Fields that exclude another one of their type: a plan that moves runs shrinks none, an undo names no programs,
+nobody submits a test of a node, and nodes are named or chosen.
 """
 
 

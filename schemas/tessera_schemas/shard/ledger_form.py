@@ -97,6 +97,8 @@ SPARES_FROM = 6
 """The format from which on pools keep spare nodes, and jobs know that a node broke under their last run."""
 NODE_TESTS_FROM = 6
 """The format from which on suspected nodes get test jobs."""
+BOOKINGS_FROM = 6
+"""The format from which on nodes are kept in windows of time."""
 NODE_EVENTS_FROM = 6
 """The format from which on records of nodes name the pool, by which they are public events of operators."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024

@@ -18,6 +18,7 @@ from tessera_schemas.commands import (
     ApplyConfig,
     CancelJob,
     DrainNode,
+    EndReservation,
     GrantBudget,
     HoldJob,
     MoveJob,
@@ -25,6 +26,7 @@ from tessera_schemas.commands import (
     ReportCheckpoint,
     ReportHealth,
     RequeueJob,
+    ReserveNodes,
     ResizePods,
     RollService,
     ScaleService,
@@ -71,6 +73,8 @@ OPERATOR_KINDS: dict[str, type[Strict]] = {
     "drain_node": DrainNode,
     "report_health": ReportHealth,
     "grant_budget": GrantBudget,
+    "reserve_nodes": ReserveNodes,
+    "end_reservation": EndReservation,
     **CONTROL,
 }
 NOT_FOR_TENANTS: Mapping[str, str] = {
@@ -78,6 +82,8 @@ NOT_FOR_TENANTS: Mapping[str, str] = {
     "drain_node": "nodes are an operator's to drain",
     "report_health": "the health of nodes is told by operators and their agents",
     "grant_budget": "budgets are an operator's to raise",
+    "reserve_nodes": "nodes are an operator's to reserve",
+    "end_reservation": "reservations are an operator's to end",
     "adopt_job": "only what the binder finds in Kubernetes is adopted; submit_job submits",
 }
 NOT_FOR_OPERATORS: Mapping[str, str] = {

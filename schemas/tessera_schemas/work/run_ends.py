@@ -148,6 +148,8 @@ RUN_ENDS: dict[Code, RunEnd] = {
     Code.POD_EVICTED: RunEnd(_O, Word.ENDED, PauseRule.LATE),
     Code.POD_DELETED: RunEnd(_O, Word.ENDED, PauseRule.LATE),
     Code.NODE_DRAINED: RunEnd(_O, Word.OPERATOR, notice=True),
+    Code.RESERVATION_BEGINS: RunEnd(_O, Word.OPERATOR, notice=True),
+    Code.RESERVATION_OVER: RunEnd(_O, Word.OPERATOR, notice=True),
     Code.QUEUE_DRAINED: RunEnd(_O, Word.OPERATOR, notice=True),
     Code.CANCELLED: RunEnd(_O, Word.OWNER, notice=True),
     Code.REQUEUE_ASKED: RunEnd(_O, Word.OWNER, notice=True),

@@ -77,8 +77,9 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "idle": ("shard.accounts.idle", "Sum up why GPUs were not used"),
         "preempt": ("jobs.preempt.preempt", "Show the plan that would make room for a job"),
         "health": ("shard.health.health", "List nodes that are not well, and why; say how one is"),
-        "drain": ("shard.drains.drain", "Let nothing new start on a node"),
-        "undrain": ("shard.drains.undrain", "Let jobs start on a drained node again"),
+        "reservation": ("nodes.reservations.reservation", "Show, make and end reservations of nodes"),
+        "drain": ("nodes.drains.drain", "Let nothing new start on a node"),
+        "undrain": ("nodes.drains.undrain", "Let jobs start on a drained node again"),
     },
     "Access": {
         "login": ("logins.login", "Log in to a gateway's HTTP API"),

@@ -52,8 +52,8 @@ class Job:
     name, restarts at most, first pause in milliseconds. `spec_at` is the message, and the fact in it, with the programs
     of its next run; () where that is its submit. `resized`: new sizes of roles. `displaced`: a node broke under its
     last run, and it was not placed since (`run_ends.DISPLACING`). Until `deadline_ts` it is to have ended, 0 for no
-    such time. `tests` is the node that it tests: it runs there or nowhere, and stands in no line. Times are ledger
-    milliseconds.
+    such time. It runs in the windows of `booking` alone, "" for none. `tests` is the node that it tests: it runs there
+    or nowhere, and stands in no line. Times are ledger milliseconds.
     """
 
     job_id: str
@@ -125,6 +125,7 @@ class Job:
     displaced: bool = later(False)
     tests: str = later("")
     deadline_ts: int = later(0)
+    booking: str = later("")
 
     @property
     def latest_start_ts(self) -> int:

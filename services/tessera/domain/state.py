@@ -35,6 +35,7 @@ from tessera.domain.health.node_tests import NodeTests, forget_ended
 from tessera.domain.health.reputation import FailureRates, Reckoning, Reputations, reckon_by
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.queues import Holding, QueueTree, QuotaBook, queue_tree
+from tessera.domain.quota.bookings import Booking
 from tessera.domain.quota.parts import PoolSizes, Share, add_share, at_hour, in_numbers, next_hour, share_of
 from tessera.domain.runtimes import Sketch
 from tessera.domain.storing.fast import replace
@@ -80,12 +81,13 @@ TABLES = (
     "reputations",
     "failure_rates",
     "node_tests",
+    "bookings",
 )
 LATER_TABLES = frozenset(
     {
         *("refused", "backoffs", "stops", "closed", "remembered_nodes", "removed_queues", "decayed", "spending"),
         *("layouts", "device_classes", "selections", "mig_changes", "health", "fences", "reputations", "failure_rates"),
-        "node_tests",
+        *("node_tests", "bookings"),
     }
 )
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
@@ -154,6 +156,7 @@ class State:
         self.reputations: Reputations = Table()
         self.failure_rates: FailureRates = Table()
         self.node_tests: NodeTests = Table()
+        self.bookings: Table[Booking] = Table()
         self.reckoning: Reckoning | None = None
         """By what is configured of the reputation of nodes; None where the ends of runs say nothing of them."""
         self.remembered_nodes, self.removed_queues = Table[RememberedNode](), Table[RemovedQueue]()
@@ -377,6 +380,11 @@ class State:
     def claiming_jobs(self) -> list[Job]:
         """Live jobs with claims on published devices, in no order; in an overlay also all that were written in it."""
         return self.jobs.found(self.index.claiming | dict.fromkeys(self.jobs.tried))
+
+    def holding_jobs(self) -> list[Job]:
+        """Live jobs that name a booking, in no order."""
+        found = self.jobs.found(self.index.holders | dict.fromkeys(self.jobs.tried))
+        return [job for job in found if job.booking]
 
     def displaced_jobs(self) -> list[Job]:
         """Live jobs of whose last run a node broke, in no order."""

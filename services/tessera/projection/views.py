@@ -188,6 +188,7 @@ class Views:
             started_ts=job.started_ts,
             not_before=job.not_before,
             deadline_ts=job.deadline_ts,
+            reservation=job.booking,
             reason=self._held_back(job) or self._backing_off(job) or job.reason,
             **self._describe_run(job),
             priority_class=job.priority_class if job.adopted is None else job.adopted.priority_class,

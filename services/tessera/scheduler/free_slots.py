@@ -16,6 +16,7 @@ from tessera.domain.entities import Use
 from tessera.domain.folding.services import count_below_minimum
 from tessera.domain.health.folding import count_sick
 from tessera.domain.state import State
+from tessera.engine.ahead.booked_nodes import shut_now
 from tessera.engine.explain.held_back import held_back
 from tessera.engine.placement.capacity import count_backed_off, nodes_for
 from tessera.engine.placement.free_slots import tally_of, unused
@@ -109,7 +110,7 @@ async def _measure_once(ports: Ports, shard: Shard) -> None:
     found = []
     for pool in sorted(shard.state.tree.queues_of):
         state = shard.state
-        tally, nodes = tally_of(state, pool), nodes_for(state, pool, "")
+        tally, nodes = tally_of(state, pool), nodes_for(state, pool, "", shut=shut_now(state, pool))
         for at, node in enumerate(nodes):
             tally.add(node)
             if at % NODES_AT_ONCE == NODES_AT_ONCE - 1:

@@ -7,7 +7,7 @@ import pytest
 from rich.cells import cell_len
 
 from tessera.client.commands.jobs.preempt import VICTIMS, plan_lines, planned
-from tessera.client.commands.shard.drains import drain_line, on_node
+from tessera.client.commands.nodes.drains import drain_line, on_node
 from tessera.client.commands.shard.queues import movable, queue_facts, stopped
 from tessera.client.commands.shard.views import NODES as NODE_COLUMNS
 from tessera.client.commands.shard.views import job_columns, job_facts

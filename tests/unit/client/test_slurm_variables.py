@@ -134,9 +134,9 @@ def test_variables_of_the_shell_go_before_the_script_and_behind_the_command_line
 
 
 def test_a_variable_that_nothing_honours_is_refused_by_its_option() -> None:
-    asked = preset("salloc", {"SALLOC_RESERVATION": "maintenance", "SALLOC_EXCLUSIVE": "1", "SBATCH_QOS": "high"})
+    asked = preset("salloc", {"SALLOC_NETWORK": "sn_all", "SALLOC_EXCLUSIVE": "1", "SBATCH_QOS": "high"})
     made = read_script(script(), "train.sh", (), asked)
-    assert [reason.field for reason in made.against] == ["--reservation"]
+    assert [reason.field for reason in made.against] == ["--network"]
     assert made.options == {"exclusive": "yes"}
 
 

@@ -5,7 +5,7 @@ import pytest
 from tessera.domain.runtimes import JobKind
 from tessera.domain.storing.snapshot import dump, load
 from tessera.domain.storing.statehash import StateHash
-from tessera.engine.queueing.durations import UNKNOWN, quantile
+from tessera.engine.ahead.durations import UNKNOWN, quantile
 from tessera_schemas.facts import AnyFact, CancelRequested, PodsMade, RunAbsent, RunEnded, RunLost, RunStarted
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import admitted, first_run, job_spec, node_seen, role

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from tessera.domain.runtimes import JobKind, kind_of, learn
 from tessera.domain.storing.snapshot import dump, load
+from tessera.engine.ahead.durations import UNKNOWN, expected
 from tessera.engine.explain.explanation import explain
-from tessera.engine.queueing.durations import UNKNOWN, expected
 from tessera.engine.queueing.orders import ORDERS
 from tessera.queueing.decide import order
 from tessera.testkit.checker.report import Report

@@ -2,7 +2,7 @@
 
 from tessera.domain import runtimes
 from tessera.domain.table import Table
-from tessera.engine.queueing.durations import (
+from tessera.engine.ahead.durations import (
     BUCKETS,
     RUNS_MAX,
     UNKNOWN,

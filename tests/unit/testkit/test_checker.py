@@ -10,6 +10,7 @@ import pytest
 
 from tessera.testkit import (
     account_checker,
+    bookings_checker,
     checker,
     datasets_checker,
     devices_checker,
@@ -1188,6 +1189,7 @@ def test_i13_a_pods_own_word_cancels_its_job_too(said: Code, found: bool) -> Non
 
 PACKAGES = (
     account_checker,
+    bookings_checker,
     checker,
     datasets_checker,
     devices_checker,
@@ -1214,6 +1216,7 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
     ("package", "most"),
     [
         (account_checker, 375),
+        (bookings_checker, 160),
         (checker, 745),
         (datasets_checker, 140),
         (devices_checker, 230),

@@ -25,6 +25,7 @@ from tessera_schemas.commands import (
     ApplyConfig,
     CancelJob,
     DrainNode,
+    EndReservation,
     GrantBudget,
     HoldJob,
     MoveJob,
@@ -32,6 +33,7 @@ from tessera_schemas.commands import (
     ReportCheckpoint,
     ReportHealth,
     RequeueJob,
+    ReserveNodes,
     ResizePods,
     RollService,
     ScaleService,
@@ -43,6 +45,8 @@ from tessera_schemas.commands import (
     UpdateJob,
 )
 from tessera_schemas.facts import (
+    BookingAsked,
+    BookingEndAsked,
     CancelRequested,
     CheckpointReported,
     ConfigProposed,
@@ -59,7 +63,9 @@ from tessera_schemas.facts import (
 )
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason, is_temporary
+from tessera_schemas.shard.bookings import BookingWish
 from tessera_schemas.shard.ledger_form import (
+    BOOKINGS_FROM,
     FENCING_FROM,
     GPU_RESOURCES_FROM,
     LENDING_HOURS_FROM,
@@ -117,7 +123,16 @@ Request = (
     | CheckpointReported
 )
 Fact = (
-    JobAdmitted | JobRefused | Request | DrainRequested | GrantRequested | HealthReported | ConfigProposed | DatasetTold
+    JobAdmitted
+    | JobRefused
+    | Request
+    | DrainRequested
+    | GrantRequested
+    | HealthReported
+    | ConfigProposed
+    | DatasetTold
+    | BookingAsked
+    | BookingEndAsked
 )
 
 
@@ -238,6 +253,8 @@ def _filled(command: SubmitJob | AdoptJob, origin: Origin, policy: AdmissionPoli
 def format_needed(parsed: Parsed) -> int:
     """The ledger format from which on a committer can read what the command asks for; 0: any can."""
     command = parsed.command
+    if isinstance(command, ReserveNodes):
+        return BOOKINGS_FROM
     if not isinstance(command, ApplyConfig):
         return 0
     parts = any(quota.part_percent is not None for queue in command.body.queues for quota in queue.quotas)
@@ -260,25 +277,41 @@ def judge_operator_command(parsed: Parsed, origin: Origin, committer_format: int
     command = parsed.command
     if command is None:
         return _refused(parsed, origin, list(parsed.reasons))
-    if isinstance(command, ApplyConfig):
-        against = find_config_faults(command.body)
-        if committer_format is not None and committer_format < format_needed(parsed):
-            detail = "a part of the pool; a scheduler of an earlier version leads, replace it first (docs/upgrade.md)"
-            against.append(refusal(Code.UNAVAILABLE, "queues.quotas", detail))
-        return _refused(parsed, origin, against) if against else _proposed(command)
-    taken = Answer(accepted=True)
-    if isinstance(command, DrainNode):
-        node, evict, undo, why = command.node, command.evict, command.undo, command.why
-        drain = DrainRequested(kind="drain_requested", node=node, evict=evict, undo=undo, why=why)
-        return Outcome(drain, taken)
-    if isinstance(command, ReportHealth):
-        said = command.model_dump(exclude={"kind", "v"})
-        return Outcome(HealthReported(kind="health_reported", **said), taken)
-    if isinstance(command, GrantBudget):
-        return Outcome(GrantRequested(kind="grant_requested", **command.model_dump(exclude={"kind", "v"})), taken)
-    if isinstance(command, RollService) and (against := find_program_faults(command.programs)):
+    against = find_config_faults(command.body) if isinstance(command, ApplyConfig) else []
+    if committer_format is not None and committer_format < format_needed(parsed):
+        is_config = isinstance(command, ApplyConfig)
+        field, what = ("queues.quotas", "a part of the pool") if is_config else ("", "a reservation")
+        detail = f"{what}; a scheduler of an earlier version leads, replace it first (docs/upgrade.md)"
+        against.append(refusal(Code.UNAVAILABLE, field, detail))
+    if isinstance(command, RollService):
+        against += find_program_faults(command.programs)
+    if against:
         return _refused(parsed, origin, against)
-    return _requested(command, getattr(command, "tenant", None) or "")
+    if isinstance(command, ApplyConfig):
+        return _proposed(command)
+    fact = _fact_of_shard(command)
+    return _requested(command, getattr(command, "tenant", None) or "") if fact is None else Outcome(fact, TAKEN)
+
+
+TAKEN = Answer(accepted=True)
+
+
+def _fact_of_shard(command: Strict) -> Fact | None:
+    """The fact that an operator, or an agent, says something of nodes or budgets; None for an order about a job."""
+    match command:
+        case DrainNode():
+            node, evict, undo, why = command.node, command.evict, command.undo, command.why
+            return DrainRequested(kind="drain_requested", node=node, evict=evict, undo=undo, why=why)
+        case ReserveNodes():
+            wish = BookingWish.model_validate(command.model_dump(exclude={"kind", "v", "why", "by"}))
+            return BookingAsked(kind="booking_asked", wish=wish, why=command.why, by=command.by)
+        case EndReservation():
+            return BookingEndAsked(kind="booking_end_asked", name=command.name)
+        case ReportHealth():
+            return HealthReported(kind="health_reported", **command.model_dump(exclude={"kind", "v"}))
+        case GrantBudget():
+            return GrantRequested(kind="grant_requested", **command.model_dump(exclude={"kind", "v"}))
+    return None
 
 
 def _requested(command: Strict, tenant: str) -> Outcome:

@@ -35,7 +35,8 @@ class Index:
     configuration does not have; `capacity` is what all nodes of a pool have together; `elastic` runs may change
     their size, `restarting` runs have a copy of a group that does not run again yet, `claiming` jobs have claims on
     published devices, and under the last run of `displaced` ones a node broke. `lost` has the remembered nodes, those
-    first that lost something first. `latest_starts` has the queued jobs with a deadline by when each has to start.
+    first that lost something first. `latest_starts` has the queued jobs with a deadline by when each has to start, and
+    `holders` are live jobs that name a booking.
     """
 
     def __init__(self) -> None:
@@ -54,6 +55,7 @@ class Index:
         self.restarting: dict[str, None] = {}
         self.claiming: dict[str, None] = {}
         self.displaced: dict[str, None] = {}
+        self.holders: dict[str, None] = {}
         self.lost: SortedList[tuple[int, str]] = SortedList()
 
     def memory_changes(self, old: RememberedNode | None, new: RememberedNode | None) -> None:
@@ -65,16 +67,7 @@ class Index:
 
     def job_changes(self, state: "LineState", old: Job | None, new: Job | None) -> None:
         """Follows a job from `old` to `new` (None: not there) in the waiting lines and the times of retries."""
-        if old is not None:
-            self.strays.pop(old.job_id, None)
-            self.claiming.pop(old.job_id, None)
-            self.displaced.pop(old.job_id, None)
-        if new is not None and new.gang.claims:
-            self.claiming[new.job_id] = None
-        if new is not None and new.displaced:
-            self.displaced[new.job_id] = None
-        if new is not None and state.tree.is_stray(new):
-            self.strays[new.job_id] = None
+        self._follow_kinds(state, old, new)
         was = old if old is not None and old.phase is Phase.QUEUED else None
         now = new if new is not None and new.phase is Phase.QUEUED else None
         if was is not None and was.not_before:
@@ -89,6 +82,21 @@ class Index:
             self._leave(state, was)
         if now is not None:
             self._wait(state, now)
+
+    def _follow_kinds(self, state: "LineState", old: Job | None, new: Job | None) -> None:
+        if old is not None:
+            for kept in (self.strays, self.claiming, self.displaced, self.holders):
+                kept.pop(old.job_id, None)
+        if new is None:
+            return
+        if state.tree.is_stray(new):
+            self.strays[new.job_id] = None
+        if new.gang.claims:
+            self.claiming[new.job_id] = None
+        if new.displaced:
+            self.displaced[new.job_id] = None
+        if new.booking:
+            self.holders[new.job_id] = None
 
     def _follow_latest_start(self, was: Job | None, now: Job | None) -> None:
         # An array is no job to start: each of its tasks has the deadline.
@@ -153,6 +161,7 @@ class Index:
         self.waiting, self.lines, self.buckets, self.strays, self._kinds = {}, {}, {}, {}, None
         self.claiming = {job.job_id: None for job in state.jobs.values() if job.gang.claims}
         self.displaced = {job.job_id: None for job in state.jobs.values() if job.displaced}
+        self.holders = {job.job_id: None for job in state.jobs.values() if job.booking}
         tree, waiting = state.tree, dict[str, list[QueuedJob]]()
         by_user, by_bucket = dict[UserLine, list[QueuedJob]](), dict[UserLine, dict[Bucket, list[QueuedJob]]]()
         for job in state.jobs.values():

@@ -123,6 +123,7 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
         attached=spec.attach_to,
         detached=spec.attach_to is not None,
         deadline_ts=spec.deadline_ts,
+        booking=spec.reservation or "",
         restarts=tuple(
             (group.name, group.restart.max_restarts, group.restart.backoff_seconds * 1000)
             for group in spec.groups

@@ -21,6 +21,7 @@ from tessera.domain.folding.steps import (
     is_aside,
 )
 from tessera.domain.health.known import Fence, may_ask_again, may_end, with_sick_slots
+from tessera.domain.quota.bookings import Booking
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import remember
@@ -31,6 +32,9 @@ from tessera_schemas.config import Config
 from tessera_schemas.facts import ConfigProposed, NodeSeen, PricesLearnt, WorkRefused
 from tessera_schemas.ledger import (
     FORMAT,
+    Booked,
+    BookingEnded,
+    BookingRefused,
     BudgetGranted,
     BudgetReached,
     BudgetReopened,
@@ -297,3 +301,27 @@ def apply_granted(state: State, record: BudgetGranted, facts: Sequence[TakenFact
     """Adds to a budget for the month of the message."""
     row = _row_of(state, record.budget)
     state.spending.put(row.name, replace(row, granted=row.granted + record.amount * MICROS))
+
+
+@applies(Booked)
+def apply_booked(state: State, record: Booked, facts: Sequence[TakenFact]) -> None:
+    """Keeps nodes from here on; raises Contradiction for a name that is taken."""
+    if state.bookings.get(record.name) is not None:
+        raise Contradiction(f"record {state.n}: reservation {record.name} is there already")
+    windows = tuple((window.start_ts, window.end_ts) for window in record.windows)
+    kept = Booking(record.name, record.pool, record.nodes, windows, record.who, record.why, record.by, state.ts)
+    state.bookings.put(record.name, kept)
+
+
+@applies(BookingEnded)
+def apply_booking_ended(state: State, record: BookingEnded, facts: Sequence[TakenFact]) -> None:
+    """Keeps them no longer; raises Contradiction for a booking that is not there, or is not over yet."""
+    booking = state.bookings.get(record.name)
+    if booking is None or (record.why == "over" and booking.ends_ts > state.ts):
+        raise Contradiction(f"record {state.n}: reservation {record.name} does not end")
+    state.bookings.drop(record.name)
+
+
+@applies(BookingRefused)
+def apply_booking_refused(state: State, record: BookingRefused, facts: Sequence[TakenFact]) -> None:
+    """Changes nothing: the record is for who asked."""

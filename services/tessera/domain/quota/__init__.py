@@ -1,1 +1,1 @@
-"""Settings of queues, and quotas that are parts of a pool."""
+"""Settings of queues, quotas that are parts of a pool, and bookings of nodes in time."""

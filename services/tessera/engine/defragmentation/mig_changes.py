@@ -18,6 +18,7 @@ from tessera.domain.health.spares import find_spares
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine import ENGINE_ID
+from tessera.engine.ahead.booked_nodes import shut_for
 from tessera.engine.placement.capacity import is_closed, nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import never_fits
@@ -210,7 +211,7 @@ def _starts(state: State, pool: str, job: Job, instead: Node | None) -> bool:
     """Whether the job has quota and room, with one node as it would be."""
 
     def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
-        nodes = {node.name: node for node in nodes_for(state, pool, flavor, avoid)}
+        nodes = {node.name: node for node in nodes_for(state, pool, flavor, avoid, shut=shut_for(state, job))}
         if instead is not None and instead.name in nodes:
             nodes[instead.name] = instead
         return place_gang(roles, nodes, FeasibleNodes(nodes))

@@ -13,6 +13,7 @@ from tessera.domain.entities import Job
 from tessera.domain.health.folding import find_suspects
 from tessera.domain.health.node_tests import is_broken
 from tessera.domain.state import State
+from tessera.engine.ahead.booked_nodes import shut_now
 from tessera.engine.placement.capacity import is_shut
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.entry import NO_ARRAYS, entry_faults
@@ -70,7 +71,9 @@ def against_test(
 def node_to_try(state: State, name: str) -> Node | None:
     """The suspected node, if something may start on it now."""
     node = state.nodes.get(name)
-    return None if node is None or not node.ready or node.gone or is_shut(state, name) else node
+    if node is None or not node.ready or node.gone or is_shut(state, name) or name in shut_now(state, node.pool):
+        return None
+    return node
 
 
 def waiting_test(state: State, node: str) -> Job | None:

@@ -18,6 +18,7 @@ from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang
 from tessera.domain.work.phases import Phase
+from tessera.engine.ahead.booked_nodes import shut_for
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.preemption.candidates import eviction_cost, weight
@@ -140,14 +141,15 @@ class NodesOfRuns:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self._known: dict[tuple[str, str, tuple[str, ...]], tuple[dict[str, Node], FeasibleNodes]] = {}
+        self._known: dict[tuple[str, str, tuple[str, ...], frozenset[str]], tuple[dict[str, Node], FeasibleNodes]] = {}
 
     def of(self, run: Run, avoid: tuple[str, ...] = ()) -> tuple[dict[str, Node], FeasibleNodes]:
         """Nodes by name on which a run may go on without those of `avoid`, and how to look for its place among them."""
-        key = self.state.tree.pool(run.queue) or "", run.flavor, avoid
+        shut = shut_for(self.state, self.state.jobs.get(run.job_id))
+        key = self.state.tree.pool(run.queue) or "", run.flavor, avoid, shut
         found = self._known.get(key)
         if found is None:
-            nodes = {node.name: node for node in nodes_for(self.state, *key)}
+            nodes = {node.name: node for node in nodes_for(self.state, *key[:3], shut=shut)}
             found = self._known[key] = nodes, FeasibleNodes(nodes, find_scoring_policy(self.state, key[0]))
         return found
 
@@ -165,19 +167,19 @@ class TargetCapacity:
         self._taken: dict[str, Node] = {}
 
     def take(self, gang: Gang, placements: Collection[Placement]) -> None:
-        """Takes what the placements hold from what is free; nobody else is put on a drained node among them."""
+        """Takes what the placements hold from what is free."""
         state = self._bases.state
         names = {placement.node for placement in placements}
         if pools := pools_drawn(placements):
             names |= {node.name for node in reached(state.nodes.values(), pools)}
         for node in state.nodes.found(names - self._taken.keys()):
-            drained = state.drains.get(node.name) is not None
-            self._taken[node.name] = replace(node, ready=False) if drained else node
+            self._taken[node.name] = node
         gang.take(self._taken, placements)
 
     def nodes(self, run: Run, avoid: tuple[str, ...] = ()) -> tuple[dict[str, Node], FeasibleNodes]:
         """The nodes that the run may go on to, and which of them suit whom."""
         nodes, places = self._bases.of(run, avoid)
         # Of what was taken only the nodes of this run's pool and flavor: another flavor's node would else come in by
-        # this door.
-        return nodes | {name: node for name, node in self._taken.items() if name in nodes}, places
+        # this door. What is drained, or kept for others, among them stays closed.
+        taken = {name: node for name, node in self._taken.items() if name in nodes}
+        return nodes | {n: node if nodes[n].ready else replace(node, ready=False) for n, node in taken.items()}, places

@@ -16,6 +16,7 @@ from itertools import takewhile
 from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
+from tessera.engine.ahead.booked_nodes import shut_for
 from tessera.engine.defragmentation.relocations import (
     NO_ROOM,
     NodesOfRuns,
@@ -134,13 +135,14 @@ class _Search:
         self._state, self._job, self._flavor = state, job, flavor
         self._going = leaving(state)
         self._book = book_without(state, self._going)
-        nodes = {node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid)}
+        pool, shut = state.tree.pool(job.queue) or "", shut_for(state, job)
+        nodes = {node.name: node for node in nodes_for(state, pool, flavor, avoid, shut=shut)}
         held = nodes_less(state, [(run.gang, places) for run, places in self._going])
         # For the owner, stopping runs are gone already. For relocated runs they are not, since their target must be
         # free now (`TargetCapacity`).
-        self._nodes = nodes | {name: node for name, node in held.items() if name in nodes}
+        self._nodes = nodes | {name: node for name, node in held.items() if name in nodes and name not in shut}
         self._places, self._bases = (
-            FeasibleNodes(self._nodes, find_scoring_policy(state, state.tree.pool(job.queue) or "")),
+            FeasibleNodes(self._nodes, find_scoring_policy(state, pool)),
             NodesOfRuns(state),
         )
         self._most = most_to_lose(state, job)

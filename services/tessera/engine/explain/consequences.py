@@ -20,17 +20,28 @@ from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.starting import start_timeout_ms
-from tessera.engine.explain.blockers import Viewer
+from tessera.engine.ahead.booked_nodes import BookedNodes
+from tessera.engine.ahead.choosing import choose_booking
+from tessera.engine.explain.blockers import Viewer, name_some
 from tessera.engine.placement.capacity import standing
 from tessera.engine.preemption.candidates import lost_ms
 from tessera.engine.preemption.plans import Plan, plan
 from tessera.engine.preemption.rules import EVICTED_AS
 from tessera.engine.queueing.ordering import order_jobs
 from tessera.engine.queueing.readiness import startable
+from tessera.engine.queueing.reservations import Forecast
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.updates import replicas_beyond, scale_fault
 from tessera_schemas.cluster.device_claims import OF_CLASS
-from tessera_schemas.commands import ApplyConfig, CancelJob, DrainNode, RequeueJob, ScaleService, SetPriority
+from tessera_schemas.commands import (
+    ApplyConfig,
+    CancelJob,
+    DrainNode,
+    RequeueJob,
+    ReserveNodes,
+    ScaleService,
+    SetPriority,
+)
 from tessera_schemas.facts import ConfigProposed
 from tessera_schemas.ledger import (
     Allocated,
@@ -45,9 +56,9 @@ from tessera_schemas.ledger import (
 )
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.orders import HEADS_MAX
-from tessera_schemas.text.units import format_memory, format_milli
+from tessera_schemas.text.units import format_memory, format_milli, format_moment
 
-TriedOrder = ApplyConfig | SetPriority | DrainNode | CancelJob | RequeueJob | ScaleService
+TriedOrder = ApplyConfig | SetPriority | DrainNode | ReserveNodes | CancelJob | RequeueJob | ScaleService
 
 TRIES_MAX = 24
 """So many kinds of waiting jobs of a pool are planned for; what more would evict is not known."""
@@ -148,6 +159,8 @@ def consequences(state: State, order: TriedOrder, now_ms: int) -> Consequences:
             return _try_config(now, order)
         case DrainNode():
             return _try_drain(now, order)
+        case ReserveNodes():
+            return _try_booking(now, order)
         case SetPriority():
             return _try_class(now, order)
         case ScaleService():
@@ -206,6 +219,31 @@ def _try_drain(now: State, order: DrainNode) -> Consequences:
         gpus = format_milli(sum(_on(run, order.node) for run in there))
         notes.insert(0, f"{_count(len(there), 'run')} on {order.node} ({gpus} GPUs) go on to their end")
     return Consequences(notes=tuple(notes))
+
+
+def _try_booking(now: State, order: ReserveNodes) -> Consequences:
+    """Whom the windows would stop: the runs there that nothing ends in time."""
+    made = choose_booking(now, order)
+    if isinstance(made, Reason):
+        return Consequences(notes=(made.sentence(),))
+    then = now.overlay()
+    apply_record(then, made, ())
+    # Runs are those of now, windows those of then: only the new booking tells them apart.
+    booked = BookedNodes(then, made.pool)
+    kept = booked.nodes_of(then.bookings.found((made.name,))[0])
+    leaves = {run.run_id: run for name in kept for run in now.runs_on(name) if not run.stopping}
+    starts = [run for _, run in sorted(leaves.items()) if _outlasts(then, booked, run)]
+    names = name_some(sorted(kept))
+    note = f"keeps {names} of pool {made.pool} from {format_moment(made.windows[0].start_ts)} on"
+    stopped = _sorted(_stop(now, run, Code.RESERVATION_BEGINS) for run in starts)
+    return Consequences(stopped, notes=(note,))
+
+
+def _outlasts(state: State, booked: BookedNodes, run: Run) -> bool:
+    """Whether a run is not expected to have left by the window of its nodes."""
+    # Expected without the booking: who ends by itself is stopped by nobody.
+    end, by = Forecast(state).end(run), booked.leaves_by(run, run.nodes)
+    return by is not None and (end is None or end > by[0])
 
 
 def _leaves(state: State, run: Run, node: str) -> StoppedRun:

@@ -32,6 +32,7 @@ from tessera.engine.explain.blockers import (
     name_some,
     short_of,
 )
+from tessera.engine.explain.booked import describe_bookings
 from tessera.engine.explain.held_devices import describe_held_devices
 from tessera.engine.explain.kept_room import describe_kept_room, describe_spares
 from tessera.engine.explain.lent_quota import (
@@ -250,6 +251,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
         most = job.pods + sum(role.more for role in job.roles)
         yield f"It is elastic: it starts with {job.pods} pods and grows to {most} while nobody waits."
     yield from _deadline(state, job)
+    yield from describe_bookings(state, job, pool, codes)
     if job.avoid:
         yield f"It goes to {name_some(job.avoid)} only when there is nothing else: it failed there before."
     yield from describe_ladder(state, job)

@@ -110,6 +110,8 @@ class _Asked:
             return HoldsBack.QUOTA, next(over.queue for over in lacks if over is not None)
         rules = {
             Code.BEHIND_RESERVATION: HoldsBack.KEPT,
+            Code.NODES_BOOKED: HoldsBack.KEPT,
+            Code.WAITING_FOR_WINDOW: HoldsBack.KEPT,
             Code.WAITING_FOR_QUOTA: HoldsBack.OWNER,
             Code.BEHIND_QUEUE_HEAD: HoldsBack.STRICT,
         }

@@ -17,6 +17,7 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.starting import closing, explain_closing, start_timeout_ms
+from tessera.engine.ahead.booked_nodes import BookedNodes, booked_reason, shut_for
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
@@ -50,6 +51,8 @@ JUDGED = (
     Code.RESERVED,
     Code.BEHIND_RESERVATION,
     Code.WAITING_FOR_DATA,
+    Code.NODES_BOOKED,
+    Code.WAITING_FOR_WINDOW,
 )
 """With such a reason a job was looked at when room last came free, and did not start."""
 
@@ -72,7 +75,7 @@ class WhatIf:
         self.passes_left = PASSES_MAX
         self.crowded = False
         self._job = job
-        self._pools: dict[tuple[str, str, tuple[str, ...]], PoolNodes] = {}
+        self._pools: dict[tuple[str, str, tuple[str, ...], frozenset[str]], PoolNodes] = {}
         self._book: QuotaBook | None = None
         self._passed: set[str] = set()
         self._counted: Counter[int] | None = None
@@ -140,10 +143,17 @@ class WhatIf:
                 refused.add(alike)
 
     def _chosen(self, job: Job) -> Choice | Reason:
-        pool = self.state.tree.pool(job.queue) or ""
+        pool, shut = self.state.tree.pool(job.queue) or "", shut_for(self.state, job)
 
         def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
-            return place_gang(roles, *self.pool(pool, flavor, avoid))
+            found = place_gang(roles, *self.pool(pool, flavor, avoid, shut))
+            if not isinstance(found, Reason) or not shut:
+                return found
+
+            def has_room() -> bool:
+                return not isinstance(place_gang(roles, *self.pool(pool, flavor, avoid)), Reason)
+
+            return booked_reason(self.state, BookedNodes(self.state, pool), job, has_room) or found
 
         return choose(self.state.tree, self.book, job, place)
 
@@ -154,12 +164,14 @@ class WhatIf:
             self._book = self.state.quota_book()
         return self._book
 
-    def pool(self, pool: str, flavor: str, avoid: tuple[str, ...] = ()) -> PoolNodes:
+    def pool(
+        self, pool: str, flavor: str, avoid: tuple[str, ...] = (), shut: frozenset[str] = frozenset()
+    ) -> PoolNodes:
         """The nodes as decisions see them; which of them suit whom is found out once."""
-        found = self._pools.get((pool, flavor, avoid))
+        found = self._pools.get((pool, flavor, avoid, shut))
         if found is None:
-            nodes = {node.name: node for node in nodes_for(self.state, pool, flavor, avoid)}
-            found = self._pools[pool, flavor, avoid] = (
+            nodes = {node.name: node for node in nodes_for(self.state, pool, flavor, avoid, shut=shut)}
+            found = self._pools[pool, flavor, avoid, shut] = (
                 nodes,
                 FeasibleNodes(nodes, find_scoring_policy(self.state, pool)),
             )

@@ -107,15 +107,24 @@ def is_avoided(node: Node, avoid: Sequence[str]) -> bool:
     return any(node.label(label) == value for label, _, value in domains)
 
 
-def nodes_for(state: State, pool: str, flavor: str, avoid: Sequence[str] = (), with_spares: bool = False) -> list[Node]:
+def nodes_for(
+    state: State,
+    pool: str,
+    flavor: str,
+    avoid: Sequence[str] = (),
+    with_spares: bool = False,
+    shut: Collection[str] = frozenset(),
+) -> list[Node]:
     """
     The nodes of a pool and flavor ("" for all) as decisions see them: one that takes nothing new is not ready.
 
-    Spares are not ready either, except for jobs that may start on them (`with_spares`).
+    Spares are not ready either, except for jobs that may start on them (`with_spares`); nor those that are `shut` to
+    the job, as they are kept for others.
     """
     drained = closed_nodes(state)
     if not with_spares:
         drained |= find_spares(state, pool)
+    drained |= frozenset(shut)
     nodes = [node for node in state.nodes.values() if node.pool == pool]
     if avoid:
         nodes = [node for node in nodes if not is_avoided(node, avoid)]

@@ -21,6 +21,7 @@ from tessera.domain.idle import idle_policy
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.stops import pool_of
+from tessera.engine.ahead.booked_nodes import shut_now
 from tessera.engine.claims.extended import serves_whole_gpus
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.fits import BundleKind, count_bundles, fits, kind_of, never_fits, never_key
@@ -61,7 +62,7 @@ def slots_by_node(state: State, pool: str) -> tuple[Slots, list[NodeCauses]]:
     """Free slots of the pool now, and the same causes apart for each node that has idle GPUs."""
     tally = tally_of(state, pool)
     nodes = list[NodeCauses]()
-    for node in nodes_for(state, pool, ""):
+    for node in nodes_for(state, pool, "", shut=shut_now(state, pool)):
         found = tally.add(node)
         if causes := tuple((cause, found[cause]) for cause in Stranded if found[cause]):
             nodes.append(NodeCauses(node.name, pool, causes))
@@ -77,7 +78,7 @@ def slots_for(state: State, pool: str, role: RoleNeed) -> Size:
     """
     need, levels = role.need, [(name, label) for name, label in reversed(state.tree.levels.items())][:LEVELS_MAX]
     kind, found = kind_of((need,)), Counter[tuple[str, str]]()
-    for node in nodes_for(state, pool, ""):
+    for node in nodes_for(state, pool, "", shut=shut_now(state, pool)):
         suits = node.ready and not node.gone and never_fits(need, node) is None
         if not suits or (count := count_bundles(kind, node)) <= 0:
             continue

@@ -16,6 +16,7 @@ from tessera.domain.entities import Earmark, Job
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
+from tessera.engine.ahead.booked_nodes import shut_for
 from tessera.engine.placement.capacity import HeldPlaces, leaving, nodes_for, nodes_less
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gpu_models import on_each_model
@@ -208,10 +209,11 @@ class _Planner:
                 held.append((mark.gang, mark.placements))
                 _give_back(state, book, mark.owner, mark.flavor)
         # Who may start on spares takes them together with the room of victims, of which there are the fewer.
-        there = nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid, with_spares=job.displaced)
+        shut = shut_for(state, job)
+        there = nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid, with_spares=job.displaced, shut=shut)
         nodes = {node.name: node for node in there}
         # Nodes without what is leaving take the place of those with it; of other pools and flavors nothing is added.
-        nodes |= {name: node for name, node in nodes_less(state, held).items() if name in nodes}
+        nodes |= {name: node for name, node in nodes_less(state, held).items() if name in nodes and name not in shut}
         # A plan is a start that comes later: like any start it leaves alone what is kept for who is before it.
         nodes = {name: hide_reserved(node, self._rooms) for name, node in nodes.items()} if self._rooms else nodes
 

@@ -15,6 +15,7 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import gang_of
+from tessera.engine.ahead.booked_nodes import shut_for
 from tessera.engine.placement.capacity import is_closed
 from tessera.engine.placement.fits import closed
 from tessera.engine.placement.gangs import FreeCapacity
@@ -160,7 +161,9 @@ def _places(
     """Places of these pods on these nodes, as many as fit, and why the next one does not; the ranks are the next."""
     rank, pool = run.next_rank or len(run.placements), state.tree.pool(run.queue) or ""
     # A node that is drained or cordoned keeps what runs there, and takes nothing new, not even of the same run.
-    there = [replace(node, ready=False) if is_closed(state, name) else node for name, node in nodes.items()]
+    shut = shut_for(state, state.jobs.get(run.job_id))
+    closed = {name for name in nodes if name in shut or is_closed(state, name)}
+    there = [replace(node, ready=False) if name in closed else node for name, node in nodes.items()]
     capacity = FreeCapacity(there, scoring=find_scoring_policy(state, pool))
     places = list[Placement]()
     roles: dict[str, RoleNeed] = {role.name: role for role in run.roles}

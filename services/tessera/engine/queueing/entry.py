@@ -40,6 +40,7 @@ def entry_faults(state: State, fact: JobAdmitted, new_arrays: Mapping[str, str] 
     tasks = None if fact.spec.array is None else fact.spec.array.tasks
     against += dependency_faults(state, fact.tenant, tasks, fact.spec.after, new_arrays)
     against += _attachment_faults(state, fact)
+    against += _booking_faults(state, fact)
     return against + _collisions(state, fact, new_arrays)
 
 
@@ -76,6 +77,26 @@ def _attachment_faults(state: State, fact: JobAdmitted) -> list[Reason]:
     if attached.near == "required" and not state.tree.levels:
         detail = "the configuration has no topology levels, so that nothing is near; leave out `near`"
         return [Reason(code=Code.NO_SUCH_TOPOLOGY_LEVEL, field="attach_to.near", detail=detail)]
+    return []
+
+
+def _booking_faults(state: State, fact: JobAdmitted) -> list[Reason]:
+    """Reasons against the reservation that a job names."""
+    spec = fact.spec
+    if spec.reservation is None:
+        return []
+    # As for jobs: one that is another's is as good as none.
+    booking = state.bookings.get(spec.reservation)
+    if booking is None or not booking.is_for(fact.tenant, spec.user):
+        return [Reason(code=Code.NO_SUCH_RESERVATION, field="reservation", detail=spec.reservation)]
+    if state.tree.pool(spec.queue) != booking.pool:
+        detail = f"{booking.name} is of pool {booking.pool}, and queue {spec.queue} of another"
+        return [Reason(code=Code.INVALID_FIELD, field="reservation", detail=detail)]
+    longest = max((end - max(start, state.ts) for start, end in booking.ahead(state.ts)), default=0) // 1000
+    if (spec.time_limit_seconds or 0) > longest:
+        numbers = {"time_limit_seconds": spec.time_limit_seconds or 0, "longest_seconds": longest}
+        detail = "no window of its reservation is as long"
+        return [Reason(code=Code.INVALID_FIELD, field="time_limit_seconds", numbers=numbers, detail=detail)]
     return []
 
 

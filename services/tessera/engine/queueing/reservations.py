@@ -20,10 +20,11 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.runtimes import JobKind, kind_of
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
+from tessera.engine.ahead.booked_nodes import NOBODY, BookedNodes
+from tessera.engine.ahead.durations import is_learnt, quantile
 from tessera.engine.placement.capacity import is_stuck
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
-from tessera.engine.queueing.durations import is_learnt, quantile
 from tessera_schemas.reasons import Reason
 from tessera_schemas.work.placement import Placement
 
@@ -37,8 +38,8 @@ ExpectedEnd = tuple[int, Sequence[Run]]
 class Forecast:
     """Expected ends of runs, as of one state. Equal jobs are judged once."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, state: State, booked: BookedNodes | None = None) -> None:
+        self._state, self._booked = state, booked
         self._known: dict[tuple[JobKind, int], int] = {}
 
     def runtime(self, job: Job) -> int:
@@ -77,6 +78,9 @@ class Forecast:
             return None if is_stuck(state, run) else state.ts + 1
         start = run.started_ts or run.allocated_ts
         end = start + self.runtime(job)
+        # It is told to leave by then, however long it is expected to run.
+        if self._booked and (leaves := self._booked.leaves_by(run, run.nodes)) is not None:
+            return max(state.ts + 1, min(leaves[0], end if end > state.ts else leaves[0]))
         if end > state.ts:
             return end
         # Past its limit: it is about to be stopped.
@@ -123,13 +127,15 @@ class Opening:
     """
     From `at` on the gang has room at `placements`; `nodes` are all nodes as they are then, without the gang.
 
-    `book` is use and lending of quota at that time, without the gang, where quota was asked for.
+    `book` is use and lending of quota at that time, without the gang, where quota was asked for. `shut` nodes are kept
+    from it then, by bookings.
     """
 
     at: int
     placements: tuple[Placement, ...]
     nodes: dict[str, Node]
     book: QuotaBook | None = None
+    shut: frozenset[str] = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +155,7 @@ class Trying:
     ends: Sequence[ExpectedEnd]
     places: FeasibleNodes
     quota: QuotaAhead | None
+    shut: Callable[[int], frozenset[str]] | None = None
 
     def after(self, base: Later, count: int, at: int) -> Opening | Later:
         """The opening at the time `at`, after `count` ends; else what there is then, to go on from."""
@@ -164,8 +171,17 @@ class Trying:
             then = self.quota.at(at, book)
             if then is None:
                 return Later(count, nodes, book)
-        found = place_gang(self.roles, nodes, self.places)
-        return Later(count, nodes, book) if isinstance(found, Reason) else Opening(at, found, nodes, then)
+        # What bookings keep depends on the time that is tried, not on which runs have ended: asked of each anew, and
+        # never written into the nodes from which the next try goes on.
+        shut = NOBODY if self.shut is None else self.shut(at)
+        open_nodes = {**nodes, **_closed(nodes, shut)} if shut else nodes
+        found = place_gang(self.roles, open_nodes, self.places)
+        return Later(count, nodes, book) if isinstance(found, Reason) else Opening(at, found, nodes, then, shut)
+
+
+def _closed(nodes: Mapping[str, Node], shut: Collection[str]) -> dict[str, Node]:
+    """Those of the nodes that are shut, with no place for a pod."""
+    return {name: replace(nodes[name], pods_free=0) for name in shut if name in nodes}
 
 
 def find_opening(
@@ -175,15 +191,17 @@ def find_opening(
     places: FeasibleNodes,
     quota: QuotaAhead | None = None,
     now: int | None = None,
+    shut: Callable[[int], frozenset[str]] | None = None,
 ) -> Opening | None:
     """
     The first of `ends` at which the gang has room, and quota where that is asked for; None when it never has.
 
-    With `now` it may be that time already; without, the gang is known to find no room on `nodes` yet. It means: try one
-    end after the other. What has fit once fits later too, as far as best fit finds it, so that doubling steps and then
-    halving ones do: the tries are as many as twice the digits of the number of ends.
+    `shut` says which nodes are kept from it if it starts at a time. With `now` it may be that time already; without,
+    the gang is known to find no room on `nodes` yet. It means: try one end after the other. What has fit once fits
+    later too, as far as best fit finds it and no booking keeps its nodes then, so that doubling steps and then halving
+    ones do: the tries are as many as twice the digits of the number of ends.
     """
-    trying, base = Trying(roles, ends, places, quota), Later(0, nodes, None if quota is None else quota.book)
+    trying, base = Trying(roles, ends, places, quota, shut), Later(0, nodes, None if quota is None else quota.book)
     if now is not None and isinstance(found := trying.after(base, 0, now), Opening):
         return found
     # Up by doubling steps: most openings are a few ends away, and each try places the whole gang.
@@ -220,13 +238,14 @@ def spare_free_now(
     if not any(any(nodes[place.node].gpu_free) for place in opening.placements):
         return opening
     fullest = sorted(nodes, key=lambda name: (sum(nodes[name].gpu_free), nodes[name].cpu_free, name))
-    shut = {name: replace(node, pods_free=0) for name, node in opening.nodes.items()}
+    shut = _closed(opening.nodes, opening.nodes)
+    fullest = [name for name in fullest if name not in opening.shut]
 
     def place(many: int) -> tuple[Placement, ...] | Reason:
         return place_gang(roles, {**shut, **{name: opening.nodes[name] for name in fullest[:many]}}, places)
 
     # Halving steps: with more nodes the gang has room all the more.
-    many = bisect_left(range(len(nodes)), True, key=lambda count: not isinstance(place(count), Reason))
+    many = bisect_left(range(len(fullest)), True, key=lambda count: not isinstance(place(count), Reason))
     found = place(many)
     return opening if isinstance(found, Reason) else replace(opening, placements=found)
 

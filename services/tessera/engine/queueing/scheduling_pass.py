@@ -8,6 +8,7 @@ from tessera.domain.entities import Earmark, Job
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
 from tessera.domain.work.gang import Gang
+from tessera.engine.ahead.booked_nodes import NOBODY, BookedNodes, booked_reason
 from tessera.engine.placement.capacity import nodes_for, nodes_without
 from tessera.engine.placement.fits import BundleKind
 from tessera.engine.placement.gangs import FreeCapacity
@@ -18,6 +19,8 @@ from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.placement import Passed, Placement
 
+VIEWS_MAX = 64
+"""Number of views of the nodes that are kept from pass to pass."""
 JOBS_MAX = 8_192
 """Number of refused jobs that are remembered, jobs that have gone included; beyond, all are asked about again."""
 
@@ -71,7 +74,7 @@ class BlockedJobs:
         self.jobs[job.job_id] = BlockedJob(job, job.gang, flavor, self.held, group)
 
 
-class CapacityCache(dict[tuple[str, str, bool, bool], FreeCapacity]):
+class CapacityCache(dict[tuple[str, str, bool, bool, frozenset[str]], FreeCapacity]):
     """
     Findings of earlier passes about the nodes of each pool and flavor, and the jobs that they refused.
 
@@ -91,20 +94,23 @@ class CapacityCache(dict[tuple[str, str, bool, bool], FreeCapacity]):
         avoid: tuple[str, ...] = (),
         without: Sequence[Earmark] = (),
         with_spares: bool = False,
+        shut: frozenset[str] = NOBODY,
     ) -> FreeCapacity:
         """
         Free capacity of the pass before, updated where nodes changed; else computed anew. Spares are part of it for
-        jobs that may start on them alone.
+        jobs that may start on them alone, and nodes that are `shut` for none.
         """
         # Without some earmarks, for one question, it is a second view: the first one remembers what was searched in
         # vain, and would forget it for the gain.
-        nodes, scoring = nodes_for(state, pool, flavor, avoid, with_spares), find_scoring_policy(state, pool)
+        nodes, scoring = nodes_for(state, pool, flavor, avoid, with_spares, shut), find_scoring_policy(state, pool)
         if without:
             less = nodes_without(state, *without)
             nodes = [less.get(node.name, node) for node in nodes]
         if avoid:
             return FreeCapacity(nodes, scoring=scoring)
-        known = self.get(key := (pool, flavor, bool(without), with_spares))
+        known = self.get(key := (pool, flavor, bool(without), with_spares, shut))
+        if shut and known is None and len(self) > VIEWS_MAX:
+            self.clear()  # with time other windows are next, and their nodes are no more asked about
         if known is None or not known.renewed(nodes, scoring):
             known = self[key] = FreeCapacity(nodes, scoring=scoring)
         return known
@@ -116,7 +122,8 @@ class SchedulingPass:
     def __init__(self, state: State, pool: str, known: CapacityCache | None = None) -> None:
         self._state, self._pool, self._known = state, pool, CapacityCache() if known is None else known
         self._book: QuotaBook | None = None
-        self._capacities: dict[tuple[str, tuple[str, ...]], FreeCapacity] = {}
+        self._booked = BookedNodes(state, pool)
+        self._capacities: dict[tuple[str, tuple[str, ...], frozenset[str]], FreeCapacity] = {}
         self._standing: BlockedJobs | None = None
         self._lacks_room: dict[tuple[Gang, str], bool] = {}
         self._groups_blocked: dict[BlockedGroup, bool] = {}
@@ -128,7 +135,7 @@ class SchedulingPass:
 
     def timeline(self) -> RoomTimeline:
         """The pool's timeline without any reservation, over what is free in this pass."""
-        return RoomTimeline.of(self._state, self._pool, self._room_of, self._quota_book)
+        return RoomTimeline.of(self._state, self._pool, self._room_of, self._quota_book, self._booked)
 
     def _room_of(self, flavor: str) -> RoomAhead:
         return (capacity := self.capacity(flavor, ())).nodes, capacity.places
@@ -146,7 +153,15 @@ class SchedulingPass:
         self, job: Job, roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]
     ) -> tuple[Placement, ...] | Reason:
         """Place the job's gang on the free nodes of a flavor, some left out; or say why not."""
-        return self.capacity(flavor, avoid).find(roles)
+        found = self.capacity(flavor, avoid, self._booked.shut(job)).find(roles)
+        if not isinstance(found, Reason):
+            return found
+
+        # A second search, and only for who is kept from nodes: whom it does not help is told what is really missing.
+        def has_room() -> bool:
+            return not isinstance(self.capacity(flavor, avoid).find(roles), Reason)
+
+        return booked_reason(self._state, self._booked, job, has_room) or found
 
     def passed_by(self, job: Job, blocked: Sequence[Job]) -> tuple[Passed, ...]:
         """Say why the job may start before those that were `blocked` before it; asked before it is `taken`."""
@@ -275,8 +290,8 @@ class SchedulingPass:
         return False
 
     def count_outlived(self, job: Job) -> int:
-        """Number of reservations that begin before the job ends; equal jobs with an equal number get one answer."""
-        return 0
+        """A number of what begins before the job ends; equal jobs with an equal number get one answer."""
+        return self._booked.standing(job)
 
     def may_borrow(self, job: Job) -> bool:
         """Whether quota of other queues may be had for the job."""
@@ -289,11 +304,12 @@ class SchedulingPass:
         """New reasons of jobs before this one, since the last call."""
         return ()
 
-    def capacity(self, flavor: str, avoid: tuple[str, ...]) -> FreeCapacity:
+    def capacity(self, flavor: str, avoid: tuple[str, ...], shut: frozenset[str] = NOBODY) -> FreeCapacity:
         """Free capacity as of the current state."""
-        capacity = self._capacities.get((flavor, avoid))
+        capacity = self._capacities.get((flavor, avoid, shut))
         if capacity is None:
-            capacity = self._capacities[flavor, avoid] = self._known.renewed(self._state, self._pool, flavor, avoid)
+            capacity = self._known.renewed(self._state, self._pool, flavor, avoid, shut=shut)
+            self._capacities[flavor, avoid, shut] = capacity
         return capacity
 
     def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:

@@ -8,12 +8,14 @@ then. Made from a state at its `ts`, never stored in it.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.domain.work.gang import Gang
+from tessera.engine.ahead.booked_nodes import BookedNodes
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.own_place import own_place
@@ -31,8 +33,8 @@ from tessera_schemas.reasons import Code, Reason
 
 KINDS_MAX = 16
 """So many kinds of blocked jobs are looked at; a kind for which no end makes room is tried once."""
-BLOCKED = (Code.NO_FIT, Code.WAITING_FOR_QUOTA)
-"""Why a job waits for what the ends of runs give back."""
+BLOCKED = (Code.NO_FIT, Code.WAITING_FOR_QUOTA, Code.NODES_BOOKED)
+"""Why a job waits for what the ends of runs, or of bookings, give back."""
 
 Models = frozenset[str]
 """GPU models; none stands for any."""
@@ -53,16 +55,22 @@ class RoomTimeline:
     depth: int
     room: Callable[[str], RoomAhead]
     book: Callable[[], QuotaBook]
+    booked: BookedNodes
     forecast: Forecast
     reservations: list[Reservation]
     possible: dict[tuple[Gang, str], bool] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, state: State, pool: str, room: Callable[[str], RoomAhead], book: Callable[[], QuotaBook]
+        cls,
+        state: State,
+        pool: str,
+        room: Callable[[str], RoomAhead],
+        book: Callable[[], QuotaBook],
+        booked: BookedNodes,
     ) -> "RoomTimeline":
         """The pool's timeline without any reservation."""
-        return cls(state, pool, state.tree.policy.backfill_depth, room, book, Forecast(state), [])
+        return cls(state, pool, state.tree.policy.backfill_depth, room, book, booked, Forecast(state, booked), [])
 
     def is_deep(self, job: Job) -> bool:
         """Whether room is kept already for as many jobs as the policy says, among those that could use its nodes."""
@@ -120,8 +128,10 @@ class RoomTimeline:
             nodes |= {p.node: nodes[p.node].promising(whole[p.node].idle) for p in other.placements if p.node in nodes}
         # Ends elsewhere count as well where they give back quota of the job's tree.
         ends = self.forecast.ends_on(nodes, self._queues_beside(job))
+        if self.booked:  # at the ends of windows, too, there is more room, and for whom they are at their starts
+            ends = sorted((*ends, *self.booked.changes()), key=lambda end: end[0])
         quota = QuotaAhead(book, self._end, lambda at, book: self._quota_at(job, flavor, at, book))
-        found = find_opening(job.roles, nodes, ends, places, quota, self.state.ts)
+        found = find_opening(job.roles, nodes, ends, places, quota, self.state.ts, partial(self.booked.shut, job))
         # What is free of a gang's own place it is to take, and nothing in its stead.
         if found is not None and own_place(self.state, job.job_id) is None:
             found = spare_free_now(job.roles, found, nodes, places)

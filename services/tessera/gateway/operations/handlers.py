@@ -39,6 +39,7 @@ from tessera.gateway.operations.listing import ListHandlers
 from tessera.gateway.operations.paging import JobPages
 from tessera.gateway.operations.resizing import SizeHandlers
 from tessera.gateway.reading.account import AccountReader
+from tessera.gateway.reading.bookings import booking_fault
 from tessera.gateway.reading.budgets import budget_notes
 from tessera.gateway.reading.consequences import told_consequences
 from tessera.gateway.reading.explaining import KeptAnswers, explained, known_starts, list_positions
@@ -60,6 +61,7 @@ from tessera_schemas.commands import (
     ReleaseJob,
     ReportCheckpoint,
     RequeueJob,
+    ReserveNodes,
     SetPriority,
     UpdateJob,
 )
@@ -109,6 +111,7 @@ class Handlers:
         self.slots, self.pod_slots, self.idle = free.slots, free.pod_slots, free.idle
         lists = ListHandlers(state, clock, self._sees_pool, self._queues_of, commands)
         self.services, self.datasets, self.budgets = lists.services, lists.datasets, lists.budgets
+        self.reservations = lists.reservations
         self.tell_places = lists.tell_places
         self.report_health = HealthReports(state, commands).report_health
         sizes = SizeHandlers(state, arrivals, self._live, self._order, specs, settings.answer_seconds)
@@ -391,10 +394,12 @@ class Handlers:
     async def consequences(self, request: web.Request) -> web.Response:
         """Answers what an order would do; raises Refusal for a tenant's unless it is about a job of its own."""
         order, caller = (await read_body(request, models.ConsequencesBody)).command, request[CALLER]
-        if not isinstance(order, ApplyConfig | DrainNode):
+        if not isinstance(order, ApplyConfig | DrainNode | ReserveNodes):
             self._live_of(caller, order.job_id)
         elif caller.tenant is not None:
             raise refused(Code.FORBIDDEN, "command", "such orders are for operators")
+        if isinstance(order, ReserveNodes) and (against := booking_fault(self._state, order, self._clock.now_ms())):
+            raise all_of([against])
         return json_response(told_consequences(self._state, order, caller.tenant, self._clock.now_ms()))
 
     async def job_logs(self, request: web.Request) -> web.StreamResponse:

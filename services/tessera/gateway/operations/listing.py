@@ -13,8 +13,9 @@ from tessera.gateway.entrance.bodies import read_body, written
 from tessera.gateway.entrance.guard import CALLER
 from tessera.gateway.entrance.problems import all_of, json_response, refused
 from tessera.gateway.entrance.tokens import Caller
-from tessera.gateway.operations import dataset_models, models
+from tessera.gateway.operations import dataset_models, models, slot_models
 from tessera.gateway.operations.commanding import Commands
+from tessera.gateway.reading.bookings import reservation_rows
 from tessera.gateway.reading.budgets import budget_standings
 from tessera.gateway.reading.groups import dataset_places, service_rows
 from tessera.kernel.ports import Clock
@@ -45,6 +46,13 @@ class ListHandlers:
         queues = [queue.name for queue in self._queues_of(caller)]
         items = budget_standings(self._state, self._clock.now_ms(), caller.tenant, queues)
         return json_response(models.BudgetList(as_of=self._state.n, items=items))
+
+    async def reservations(self, request: web.Request) -> web.Response:
+        """Answers with the reservations of nodes in the pools that the caller sees; for whom they are, if for it."""
+        caller = request[CALLER]
+        pools = {node.pool for node in self._state.nodes.values() if self._sees_pool(caller, node.pool)}
+        items = reservation_rows(self._state, self._clock.now_ms(), caller.tenant, pools)
+        return json_response(slot_models.ReservationList(as_of=self._state.n, items=items))
 
     async def datasets(self, request: web.Request) -> web.Response:
         """Answers with the data sets of the caller on nodes of its pools; to an operator with all."""

@@ -18,6 +18,7 @@ from tessera_schemas.commands import (
     MoveJob,
     ReportCheckpoint,
     RequeueJob,
+    ReserveNodes,
     ScaleService,
     SetPriority,
     SubmitJob,
@@ -142,7 +143,8 @@ class ConsequencesBody(Strict):
     """An order that somebody means to give, in the form of the contract's commands; it is not carried out."""
 
     command: Annotated[
-        ApplyConfig | SetPriority | DrainNode | CancelJob | RequeueJob | ScaleService, Field(discriminator="kind")
+        ApplyConfig | SetPriority | DrainNode | ReserveNodes | CancelJob | RequeueJob | ScaleService,
+        Field(discriminator="kind"),
     ]
 
 

@@ -154,6 +154,13 @@ ROUTES = (
         body=HealthReportBody,
     ),
     _read("/v1/queues", "queues", "List queues with what they hold", models.QueueList),
+    _read(
+        "/v1/reservations",
+        "reservations",
+        "List nodes that are kept in windows of time",
+        slot_models.ReservationList,
+        (422,),
+    ),
     _read("/v1/budgets", "budgets", "List monthly budgets with what is spent of each", models.BudgetList, (422,)),
     _read("/v1/services", "services", "List services with their replicas", models.ServiceList, (422,)),
     _read(

@@ -1,4 +1,4 @@
-"""Answers about free slots and idle GPUs, beside those in `models`."""
+"""Answers about free slots, idle GPUs and reservations of nodes, beside those in `models`."""
 
 from typing import Annotated
 
@@ -7,6 +7,7 @@ from pydantic import Field
 from tessera.gateway.operations.models import AsOf
 from tessera_schemas.base import Lenient, Strict
 from tessera_schemas.job import Role
+from tessera_schemas.shard.bookings import BookedWindow
 from tessera_schemas.views import ClassUses
 
 
@@ -108,3 +109,28 @@ class IdleList(Lenient):
 
     as_of: AsOf
     items: tuple[NodeIdle, ...]
+
+
+class ReservationRow(Lenient):
+    """One reservation: nodes that are kept in windows of time, for jobs that name it or for nobody."""
+
+    name: str
+    pool: str
+    nodes: Annotated[tuple[str, ...], Field(description="All of the pool, if the reservation is of the whole pool")]
+    gpus: Annotated[int, Field(description="GPUs of the nodes that are there")]
+    windows: Annotated[tuple[BookedWindow, ...], Field(description="Windows that are not over")]
+    is_now: Annotated[bool, Field(description="A window is now")]
+    who: Annotated[tuple[str, ...], Field(description="Tenants and users; none: maintenance, or not the caller's")] = ()
+    why: str = ""
+    by: Annotated[str, Field(description="Who asked, as the sender said; for operators")] = ""
+    booked_ts: int
+    missing: Annotated[
+        tuple[str, ...], Field(description="Nodes that could not be used if the window began now: lost, out or drained")
+    ] = ()
+    runs: Annotated[int, Field(description="Runs of others on the nodes now: they have left when a window begins")] = 0
+    jobs: Annotated[int, Field(description="Live jobs that name it")] = 0
+
+
+class ReservationList(Lenient):
+    as_of: AsOf
+    items: tuple[ReservationRow, ...]

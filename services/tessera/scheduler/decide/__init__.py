@@ -28,7 +28,8 @@ from tessera.scheduler.decide.configuration import drain_queues, note_levels, re
 from tessera.scheduler.decide.draft import JUDGE, ROOM_BYTES, Draft, Inputs
 from tessera.scheduler.decide.elastic import grow
 from tessera.scheduler.decide.jobs import end_missed, record_stranded
-from tessera.scheduler.decide.machines import health, losses, nodes, reputation
+from tessera.scheduler.decide.machines import bookings, health, losses, nodes, reputation
+from tessera.scheduler.decide.machines.bookings import settle_bookings
 from tessera.scheduler.decide.machines.health import settle_health
 from tessera.scheduler.decide.machines.reputation import end_tests, judge_nodes, try_suspects
 from tessera.scheduler.decide.pools import record_free_slots
@@ -40,8 +41,8 @@ from tessera_schemas.ledger import FORMAT, Checkpoint, EpochOpened, FormatRaised
 
 __all__ = ["LOOKS_OF", "CapacityCache", "Inputs", "decide"]
 PARTS = (
-    *(configuration, elastic, health, jobs, losses, nodes, plans, pools, reputation, restarts, runs, taken_over),
-    updates,
+    *(bookings, configuration, elastic, health, jobs, losses, nodes, plans, pools, reputation, restarts, runs),
+    *(taken_over, updates),
 )
 """Where the functions stand that judge facts, each registered by its fact's class."""
 
@@ -82,6 +83,8 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None, eng
         settle_health(draft)
     if len(draft.state.node_tests):
         end_tests(draft)
+    if len(draft.state.bookings) or draft.state.index.holders:
+        settle_bookings(draft)
     drain_queues(draft)
     rename_strays(draft)
     record_stranded(draft)

@@ -15,6 +15,7 @@ from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.starting import given_ms, start_timeout_ms
+from tessera.engine.ahead.booked_nodes import shut_for
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.preemption.growth import may_have, nodes_beyond, pieces_of_growth, place_one_more
 from tessera.engine.preemption.shifts import RoleShift, places_of_gains, plan_shift
@@ -184,7 +185,7 @@ def _grow_one(draft: Draft, run: Run, pool: str, free: _Free, wanted: Models) ->
     # What is free of a wanted model is left to who waits for it; of others nobody has a use.
     nodes = state.nodes.values() if wanted else ()
     left = tuple(sorted(node.name for node in nodes if node.pool == pool and node.gpu_model in wanted))
-    left = tuple(sorted({*left, *nodes_beyond(state, run)}))
+    left = tuple(sorted({*left, *nodes_beyond(state, run), *shut_for(state, job)}))
     avoid = job.avoid if job is not None and state.format >= NODE_FAILURES_FROM else ()
     # Without nodes to avoid both are the same, and one search is saved.
     for left_out in dict.fromkeys((tuple(sorted({*avoid, *left})), left)):

@@ -7,6 +7,7 @@ from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.health.spares import find_spares
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
+from tessera.engine.ahead.booked_nodes import shut_for
 from tessera.engine.defragmentation.relocations import (
     GPU_SECOND,
     NodesOfRuns,
@@ -263,6 +264,7 @@ def _misplaced(
 ) -> Iterator[str]:
     pool = state.tree.pool(job.queue)
     spares = () if isinstance(job, Job) and job.displaced else find_spares(state, pool or "")
+    shut = shut_for(state, job if isinstance(job, Job) else state.jobs.get(job.job_id))
     for placement in placements:
         node = nodes.get(placement.node) or state.nodes.get(placement.node)
         if node is None or node.pool != pool or not state.tree.is_on(node, flavor):
@@ -270,6 +272,9 @@ def _misplaced(
             return
         if state.drains.get(placement.node) is not None:
             yield f"node {placement.node} is being drained"
+            return
+        if placement.node in shut:
+            yield f"node {placement.node} is reserved before it would have left"
             return
         if placement.node in spares:
             yield f"node {placement.node} is kept as a spare"

@@ -11,6 +11,7 @@ from tessera.domain.devices.free_slots import Slots
 from tessera.domain.devices.resources import WHOLE_GPU
 from tessera.domain.mix import DEAREST, Mix, in_full
 from tessera.domain.state import State
+from tessera.engine.ahead.booked_nodes import shut_now
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.free_slots import slots
 from tessera.scheduler.decide.draft import Draft, judges
@@ -42,7 +43,7 @@ def record_free_slots(draft: Draft, before_ts: int) -> None:
 def free_slots(state: State, pool: str) -> tuple[int, ...]:
     """Number of pods of 1, 2, 4 … whole GPUs that the ready nodes take, by GPUs alone, up to the largest node."""
     whole, most = list[int](), 0
-    for node in nodes_for(state, pool, ""):
+    for node in nodes_for(state, pool, "", shut=shut_now(state, pool)):
         most = max(most, node.gpus)
         if node.ready and node.gpus:
             whole.append(node.gpu_free.count(WHOLE_GPU))

@@ -30,7 +30,7 @@ from tessera_schemas.work.placement import PASSED_MAX, Passed, Placement
 
 TOLD = (*BLOCKED, Code.RESERVED)  # to an owner that waits for room or quota
 
-BlockedKind = tuple[str, bool, tuple[RoleNeed, ...], tuple[str, ...]]
+BlockedKind = tuple[str, bool, tuple[RoleNeed, ...], tuple[str, ...], str]
 """What jobs have in common for which the same room is sought."""
 
 
@@ -123,7 +123,8 @@ class ReservingPass(OwnerPass):
         self._never: set[BlockedKind] = set()
         self._kept: set[str] = set()  # jobs that have been told that room is kept for them
         self._place: dict[str, int] = {}
-        self._left: dict[tuple[str, tuple[str, ...], int], FreeCapacity] = {}  # by what reservations a job outlives
+        # By what reservations a job outlives, and the nodes that are shut to it.
+        self._left: dict[tuple[str, tuple[str, ...], int, frozenset[str]], FreeCapacity] = {}
         self._behind: dict[tuple[BlockedKind, int], Reason] = {}
         self._reasons: list[tuple[str, Reason]] = []
 
@@ -155,7 +156,11 @@ class ReservingPass(OwnerPass):
         )
 
     def count_outlived(self, job: Job) -> int:
-        """The reservations that begin before the job ends, as bits; equal jobs with equal bits get one answer."""
+        """Standing with bookings, and the reservations that begin before the job ends, as bits."""
+        return (super().count_outlived(job) << len(self._ahead.reservations)) + self._bits(job)
+
+    def _bits(self, job: Job) -> int:
+        """The reservations that begin before the job ends."""
         # Bits and not a number: a job of a higher class outlives others than one of a lower class does, and equal
         # numbers would give both one answer.
         outlived = self._outlived(job)
@@ -235,8 +240,8 @@ class ReservingPass(OwnerPass):
                 reservation.book_then.start(job, flavor)
         # Only nodes of this start, and of networks that it has devices of, are hidden anew: all others are as they
         # were, and a pass starts many jobs.
-        for (flavor_of, avoid, bits), capacity in self._left.items():
-            whole = self.capacity(flavor_of, avoid)
+        for (flavor_of, avoid, bits, shut), capacity in self._left.items():
+            whole = self.capacity(flavor_of, avoid, shut)
             first = [each for place, each in enumerate(self._ahead.reservations) if bits >> place & 1]
             for name in whole.changing(placements):
                 capacity.put(hide_reserved(whole.nodes[name], first))
@@ -269,7 +274,7 @@ class ReservingPass(OwnerPass):
         return self._state.ts - job.submitted_ts >= seconds * 1000
 
     def _kind(self, job: Job) -> BlockedKind:
-        return job.queue, self.may_borrow(job), job.roles, job.avoid
+        return job.queue, self.may_borrow(job), job.roles, job.avoid, job.booking
 
     def _void(self, besides: Job | None = None) -> None:
         """Reservations are made anew when somebody may be in their way again; those for whom they were stay noted."""
@@ -358,13 +363,13 @@ class ReservingPass(OwnerPass):
         return same and tree.queues[job.queue].order == "age"
 
     def _capacity_left(
-        self, flavor: str, avoid: tuple[str, ...], outlived: list[Reservation], bits: int
+        self, flavor: str, avoid: tuple[str, ...], outlived: list[Reservation], bits: int, shut: frozenset[str]
     ) -> FreeCapacity:
-        """Free capacity for a job that runs beyond the start of the reservations `outlived`."""
-        key = flavor, avoid, bits
+        """Free capacity for a job that runs beyond the start of the reservations `outlived`; nodes are `shut` to it."""
+        key = flavor, avoid, bits, shut
         capacity = self._left.get(key)
         if capacity is None:
-            whole = self.capacity(flavor, avoid)
+            whole = self.capacity(flavor, avoid, shut)
             capacity = self._left[key] = FreeCapacity(
                 (hide_reserved(node, outlived) for node in whole.nodes.values()), whole.places
             )
@@ -372,7 +377,7 @@ class ReservingPass(OwnerPass):
 
     def _choose_around(self, job: Job, verdict: Choice) -> Choice | Reason:
         """Choose nodes where the job delays no reservation; `verdict` is the choice that ignores them."""
-        outlived, bits = self._outlived(job), self.count_outlived(job)
+        outlived, bits, shut = self._outlived(job), self._bits(job), self._booked.shut(job)
         closed = any(reservation.closes for reservation in self._ahead.reservations)
         # Who ends before any reservation begins cannot delay one, in nodes or in quota: its choice stands.
         if not closed and not outlived:
@@ -383,7 +388,7 @@ class ReservingPass(OwnerPass):
             books = (reservation.book_then for reservation in outlived)
             over = next((o for book in books if book is not None and (o := book.lacks(job, flavor)) is not None), None)
             against = self.closed_by_owner(job, flavor) or (None if over is None else quota_reason(over))
-            return against or self._capacity_left(flavor, avoid, outlived, bits).find(roles)
+            return against or self._capacity_left(flavor, avoid, outlived, bits, shut).find(roles)
 
         # Close to a job that has waited very long nobody starts: expectations may be wrong, and this bound is what
         # keeps wrong ones from starving it (ADR 0014).
@@ -397,5 +402,5 @@ class ReservingPass(OwnerPass):
         }
         field = found.field if found is not None and found.code is Code.WAITING_FOR_QUOTA else ""
         reason = Reason(code=Code.BEHIND_RESERVATION, field=field, numbers=numbers)
-        self._behind[self._kind(job), bits] = reason
+        self._behind[self._kind(job), self.count_outlived(job)] = reason
         return reason

@@ -13,6 +13,7 @@ from tessera.domain.entities import RESTART, Earmark, Job, Run
 from tessera.domain.health.spares import find_spares, may_use_spares
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
+from tessera.engine.ahead.booked_nodes import shut_for
 from tessera.engine.placement.capacity import is_avoided, is_closed, nodes_without
 from tessera.engine.placement.faults import placement_faults, pod_faults
 from tessera.engine.placement.fits import fits
@@ -89,9 +90,12 @@ def _well(state: State, job: Job, run: Run) -> tuple[Placement, ...]:
     nodes = {node.name: node for node in state.nodes.found({place.node for place in run.gang_places})}
     if run.flavor not in tree.flavors_for(job.queue, job.amount):
         return ()
+    shut = shut_for(state, job)
     for place in run.gang_places:
         node = nodes.get(place.node)
-        if node is None or node.pool != pool or is_closed(state, node.name) or not tree.is_on(node, run.flavor):
+        if node is None or node.pool != pool or node.name in shut or is_closed(state, node.name):
+            continue
+        if not tree.is_on(node, run.flavor):
             continue
         trial = {node.name: node}
         if not _has_sick_card(place, node) and not any(pod_faults(job.roles, (place,), trial)):

@@ -9,6 +9,7 @@ from tessera.domain.health.spares import may_use_spares
 from tessera.domain.state import State
 from tessera.domain.work.gang import Gang
 from tessera.domain.work.starting import closing, explain_closing, start_timeout_ms
+from tessera.engine.ahead.booked_nodes import shut_for
 from tessera.engine.placement.capacity import nodes_without
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.placement.fits import fits, never_fits
@@ -94,21 +95,25 @@ def choose_without(state: State, job: Job, marks: tuple[Earmark, ...], known: Ca
 
 def placing(state: State, job: Job, marks: tuple[Earmark, ...], known: CapacityCache) -> Place:
     """Way to place the job without these earmarks; on spares of its pool, if it may, where nothing else has room."""
-    pool = state.tree.pool(job.queue) or ""
+    pool, shut = state.tree.pool(job.queue) or "", shut_for(state, job)
 
     def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
-        found = known.renewed(state, pool, flavor, avoid, marks).find(roles)
+        found = known.renewed(state, pool, flavor, avoid, marks, shut=shut).find(roles)
         # Last, and before nodes that failed the job: each spare that is used costs the next empty node.
         if not isinstance(found, Reason) or not may_use_spares(state, job):
             return found
-        wider = known.renewed(state, pool, flavor, avoid, marks, with_spares=True).find(roles)
+        wider = known.renewed(state, pool, flavor, avoid, marks, with_spares=True, shut=shut).find(roles)
         return found if isinstance(wider, Reason) else wider
 
     return place
 
 
 def may_still_be_had(state: State, job: Job, mark: Earmark) -> bool:
-    """The nodes may be of another pool or flavor by now, and the queue's quotas may tell other flavors apart."""
+    """
+    The nodes may be of another pool or flavor by now, or kept for others, and quotas may tell other flavors apart.
+    """
+    if not shut_for(state, job).isdisjoint(placement.node for placement in mark.placements):
+        return False
     tree, nodes = state.tree, state.nodes.found(placement.node for placement in mark.placements)
     return mark.flavor in tree.flavors_for(job.queue, job.amount) and all(
         node.pool == tree.pool(job.queue) and tree.is_on(node, mark.flavor) for node in nodes
@@ -170,7 +175,7 @@ class _Line:
             job = state.jobs.get(job.job_id) or job
         goes_on = self._judged(place, job)
         if len(self._blocked) < PASSED_MAX:
-            found = (each for each in state.jobs.found((job.job_id,)) if not waits_for_data(each))
+            found = (each for each in state.jobs.found((job.job_id,)) if not waits_by_itself(each))
             self._blocked += [each for each in found if awaits_room(state, each)]
         return goes_on
 
@@ -328,9 +333,9 @@ def _permit(draft: Draft, job: Job) -> None:
 # 2010, found that short waits reach most of what there is to have.
 
 
-def waits_for_data(job: Job) -> bool:
-    """Whether the job was told last that it waits for a node that has its data sets."""
-    return job.reason is not None and job.reason.code is Code.WAITING_FOR_DATA
+def waits_by_itself(job: Job) -> bool:
+    """Whether the job was told last that it waits for a node with its data sets, or for a window of its reservation."""
+    return job.reason is not None and job.reason.code in (Code.WAITING_FOR_DATA, Code.WAITING_FOR_WINDOW)
 
 
 def wait_for_data(state: State, job: Job, places: tuple[Placement, ...], nodes: Iterable[Node]) -> Reason | None:

@@ -140,6 +140,8 @@ WORDS: dict[Code, Evidence] = {
     Code.NODE_SHRUNK: _proved,
     Code.NODE_DRAINED: _drained,
     Code.QUEUE_DRAINED: _by_queue,
+    Code.RESERVATION_BEGINS: _elsewhere,
+    Code.RESERVATION_OVER: _elsewhere,
 }
 """Words that stop a run which works; for any other reason it has ended by itself, or never began."""
 OBSERVED = (Code.NODE_LOST, Code.NODE_SHRUNK, Code.NODE_DRAINED)

@@ -1,12 +1,15 @@
 """
 Actions of people: Jobs, gangs and bare pods at the simulated cluster that name our scheduler, and tidying up; and
-submits of jobs that are near to data or pods, that are to end by a time, of notebooks, and of programs that hang.
+submits of jobs that are near to data or pods, that are to end by a time or run in a reservation, of notebooks, and of
+programs that hang.
 """
 
 from collections import Counter
 from contextlib import suppress
 from random import Random
 from typing import Any, Literal
+
+import orjson
 
 from tessera.kernel.ports import ApiError, Clock
 from tessera.testkit.sim.loop import EPOCH_MS
@@ -38,10 +41,10 @@ from tessera_schemas.cluster.labels import (
     SUSPEND_WAITING_ANNOTATION,
 )
 from tessera_schemas.cluster.node_terms import DatasetHint, Neighbours, PodTerm
-from tessera_schemas.commands import HoldJob, RequeueJob, TellDataset
+from tessera_schemas.commands import EndReservation, HoldJob, RequeueJob, ReserveNodes, TellDataset
 from tessera_schemas.job import JobProgress, JobSpec, RetryLadder, Template
 from tessera_schemas.reasons import Code
-from tessera_schemas.subjects import submit
+from tessera_schemas.subjects import control, submit
 from tessera_schemas.work.measured_use import Session
 
 PEOPLE = ("ann", "bob")
@@ -281,6 +284,29 @@ def submit_due(shard: str, random: Random, seconds: float) -> list[Command]:
         late = EPOCH_MS + int((at + random.uniform(2.5, most)) * 1000)
         plain = {"time_limit_seconds": 2, "deadline_ts": late, "name": f"due-{index}"}
         made.append(submit_job(shard, at, tenant, f"due-{index}", spec.model_copy(update=plain)))
+    return made
+
+
+def reserve_nodes(shard: str, random: Random, seconds: float) -> list[Command]:
+    """
+    In two of three worlds reservations, of which some are refused, and jobs that name one; operators end them, in the
+    middle of a window or before it, and one of a minute ends by itself where the world lasts as long.
+    """
+    made, tenant = list[Command](), random.choice(TENANTS)
+    for index in range(random.randrange(3)):
+        at, name = random.uniform(0.5, seconds / 2), f"booking-{index}"
+        begin = EPOCH_MS + int((at + random.uniform(0, 12)) * 1000)
+        windows = [{"start_ts": begin, "end_ts": begin + random.choice((60_000, 90_000))}]
+        what = random.choice(({"nodes": [random.choice(NODES)]}, {"node_count": 1}, {"gpus": 2, "first": True}))
+        said = {"kind": "reserve_nodes", "v": 1, "name": name, "pool": "default", "windows": windows, "who": [tenant]}
+        order = ReserveNodes.model_validate_json(orjson.dumps({**said, **what, "why": "maintenance"}))
+        ended = EndReservation(kind="end_reservation", v=1, name=name)
+        made += [Command(at, control(shard), order.to_bytes())]
+        made += [Command(seconds * random.uniform(0.7, 1.3), control(shard), ended.to_bytes())]
+        for job in range(random.randrange(3)):
+            plain = {"reservation": name, "time_limit_seconds": random.choice((None, 2)), "name": f"{name}-{job}"}
+            spec = job_spec(random).model_copy(update=plain)
+            made.append(submit_job(shard, at + random.uniform(1, 4), tenant, f"{name}-{job}", spec))
     return made
 
 

@@ -18,6 +18,7 @@ from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.tasks.task_group import cancel_all
 from tessera.testkit.account_checker import AccountSaid, check_account
+from tessera.testkit.bookings_checker import check_bookings
 from tessera.testkit.checker import PodChange, check
 from tessera.testkit.datasets_checker import check_datasets
 from tessera.testkit.events_checker import check_events
@@ -37,6 +38,7 @@ from tessera.testkit.sim.rolling import RollingOperator
 from tessera.testkit.sim.services import SHARD, SimulatedServices
 from tessera.testkit.sim.users import (
     Users,
+    reserve_nodes,
     submit_due,
     submit_hanging,
     submit_neighbours,
@@ -138,6 +140,7 @@ class World:
         script += submit_readers(SHARD, Random(f"readers {self.seed}"), CHAOS_SECONDS * 0.7)
         script += submit_sessions(SHARD, Random(f"sessions {self.seed}"), CHAOS_SECONDS * 0.7)
         script += submit_due(SHARD, Random(f"due {self.seed}"), CHAOS_SECONDS * 0.7)
+        script += reserve_nodes(SHARD, Random(f"bookings {self.seed}"), CHAOS_SECONDS * 0.7)
         script += submit_hanging(SHARD, Random(f"hanging {self.seed}"), CHAOS_SECONDS * 0.7)
         clients = [self.loop.create_task(self.send(suited(self.park, command))) for command in script]
         chaos = Chaos(self.services, Random(self.seed + 3), nodes, CHAOS_SECONDS, points, self.state)
@@ -313,6 +316,7 @@ class World:
         check_rules(report, stored, self.asked)
         check_pays(report, stored)
         check_relations(report, stored)
+        check_bookings(report, stored)
         check_datasets(report, stored, {node.name: node.kept_data for node in state.nodes.values()})
         check_sessions(report, stored, [(change.n, change.object) for change in self.pods])
         if report.demand(said is not None, "account", 0, "no account is stored") and said is not None:

@@ -12,6 +12,7 @@ import typer
 from tessera.client.commands.context import AccessOptions, command
 from tessera.client.commands.jobs.events import events_of_jobs
 from tessera.client.commands.jobs.update import await_changes
+from tessera.client.commands.slurm_words.reservations import reservation_order, reservation_records
 from tessera.client.commands.slurm_words.squeue import (
     Clusters,
     JobLists,
@@ -165,12 +166,13 @@ def _accounted(said: str, now_ms: int, bare: bool) -> Column[JobView]:
 @command
 async def scontrol(
     at: AccessOptions,
-    what: Annotated[str, typer.Argument(help="show, hold, release, requeue, update or ping")],
+    what: Annotated[str, typer.Argument(help="show, hold, release, requeue, update, create, delete or ping")],
     named: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="NAME...",
-            help="Jobs; after show: job, node or partition; after update: JobId=JOB TimeLimit=, StartTime=, "
+            help="Jobs; after show: job, node, partition or reservation; after create: reservation StartTime=, "
+            "Duration=, Nodes= or NodeCnt=, Accounts= or Users=; after update: JobId=JOB TimeLimit=, StartTime=, "
             "Dependency=, JobName=, Partition=, QOS=, Priority=0",
             autocompletion=complete_scontrol,
         ),
@@ -186,6 +188,9 @@ async def scontrol(
     if what == "update":
         now = datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
         return await _update(at, read_update(named or (), now))
+    if what in ("create", "delete"):
+        print(await reservation_order(at, what, named or ()))
+        return None
     if what == "ping":
         where = at.find()
         up = (await shard_status(where)).led
@@ -197,8 +202,9 @@ async def scontrol(
 def _usage(what: str) -> Failure:
     return Failure(
         Exit.USAGE,
-        f"scontrol {what}: write show job|node|partition [NAME], show hostnames LIST, show config, "
-        "hold, release, requeue or requeuehold JOB, update JobId=JOB NAME=VALUE, ping",
+        f"scontrol {what}: write show job|node|partition|reservation [NAME], show hostnames LIST, show config, "
+        "hold, release, requeue or requeuehold JOB, update JobId=JOB NAME=VALUE, create reservation NAME=VALUE, "
+        "delete ReservationName=NAME, ping",
     )
 
 
@@ -215,6 +221,9 @@ async def _show(at: AccessOptions, named: Sequence[str], oneliner: bool) -> Exit
         print_lines([f"Configuration data as of {fields.time_of(SystemClock().now_ms())}"])
         print_lines(config_lines(at.find().shard, ENDED_SECONDS))
         return None
+    if entity == "reservation":
+        print_lines(await reservation_records(at, name))
+        return None
     if entity not in ("job", "node", "partition") or len(names) > 1:
         raise _usage("show")
     try:
@@ -230,7 +239,7 @@ async def _show(at: AccessOptions, named: Sequence[str], oneliner: bool) -> Exit
 
 
 ENTITIES = {"job": "jobs", "jobid": "jobid", "node": "nodes", "partition": "partitions", "hostnames": "hostnames"}
-ENTITIES |= {"config": "config"}
+ENTITIES |= {"config": "config", "reservation": "reservations"}
 """Words behind `scontrol show`, in full; each may be cut short."""
 
 

@@ -307,6 +307,7 @@ FIELDS: Mapping[str, FieldValue] = {
     "Eligible": lambda job, now: time_of(job.submitted_ts),
     "StartOrNone": lambda job, now: time_of(job.started_ts, "N/A"),
     "Deadline": lambda job, now: time_of(job.deadline_ts, "N/A"),
+    "Reservation": lambda job, now: job.reservation or "(null)",
     "EndOrNone": lambda job, now: time_of(job.ended_ts or _last_ms(job), "N/A"),
     "PendingSeconds": lambda job, now: str(((job.started_ts or job.ended_ts or now) - job.submitted_ts) // 1000),
 }
@@ -322,7 +323,7 @@ NOT_MEASURED: tuple[str, ...] = (
     "MaxVMSize",
 )
 NOT_MEASURED += ("AveVMSize", "ConsumedEnergy", "WorkDir", "Cluster", "Comment", "SubmitLine", "MaxDiskRead")
-NOT_MEASURED += ("CPUTimeRAW", "TRESUsageInTot", "ConsumedEnergyRaw", "Reservation")
+NOT_MEASURED += ("CPUTimeRAW", "TRESUsageInTot", "ConsumedEnergyRaw")
 NOT_MEASURED += ("MaxDiskWrite", "AveDiskRead", "AveDiskWrite", "AdminComment", "Constraints", "Flags")
 """Fields that Slurm has and nobody measures here: empty, as there where nothing was gathered."""
 OTHER_NAMES: Mapping[str, str] = {"name": "JobName", "allocnodes": "NNodes", "timelimitraw": "Timelimit"}

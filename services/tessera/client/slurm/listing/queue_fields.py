@@ -49,6 +49,7 @@ C numcpus CPUS NCPUS
 D numnodes NODES NNodes
 e endtime END_TIME EndOrNone
 - deadline DEADLINE Deadline
+v reservation RESERVATION Reservation
 E dependency DEPENDENCY Dependency
 F arrayjobid ARRAY_JOB_ID ArrayJobID
 g groupname GROUP Group
@@ -96,7 +97,6 @@ n reqnodes REQ_NODES ""
 o command COMMAND (null)
 O contiguous CONTIGUOUS 0
 s selectjobinfo SELECT_JOBINFO ""
-v reservation RESERVATION (null)
 W licenses LICENSES (null)
 x excnodes EXC_NODES ""
 X corespec CORE_SPEC N/A

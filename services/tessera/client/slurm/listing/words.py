@@ -55,6 +55,8 @@ WHY: Mapping[str, str] = {
     "NoFit": "Resources",
     "Reserved": "Resources",
     "WaitingForData": "Resources",
+    "NodesBooked": "ReqNodeNotAvail",
+    "WaitingForWindow": "Reservation",
     "NoNodes": "ReqNodeNotAvail",
     "WaitingForPreemptedWorkloads": "Resources",
     "Backoff": "BeginTime",

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 
 from tessera.client.slurm import values
 from tessera.client.slurm.scripts import nodes, pods
@@ -280,6 +281,7 @@ def _read_job_options(options: ScriptOptions, now: datetime, against: Against) -
         "signal": ("termination_grace_seconds", values.grace_of),
         "begin": ("begin_ts", partial(values.begin_ms, now=now)),
         "deadline": ("deadline_ts", partial(values.begin_ms, now=now)),
+        "reservation": ("reservation", attrgetter("text")),
     }
     for name in filter(options.__contains__, readers):
         field, read = readers[name]

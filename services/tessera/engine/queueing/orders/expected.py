@@ -18,7 +18,7 @@ from tessera.domain.folding.line_keys import Bucket, QueuedJob
 from tessera.domain.runtimes import JobKind, Sketch, kind_of
 from tessera.domain.state import State
 from tessera.domain.table import Table
-from tessera.engine.queueing.durations import expected
+from tessera.engine.ahead.durations import expected
 from tessera.engine.queueing.orders import WaitingJobs, patience
 from tessera.engine.queueing.orders.age import OLDER
 from tessera.engine.queueing.orders.patience import WAITED, RankOf, order_by

@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from tessera.client.commands.context import AccessOptions, Yes, command
+from tessera.client.commands.nodes.reservations import give as give_booking
+from tessera.client.commands.nodes.reservations import reserve
 from tessera.client.connect.connecting import views_of
 from tessera.client.connect.shard_status import why_views_lack
 from tessera.client.connect.shard_views import ENDED, LIVE, ShardViews
@@ -12,6 +14,7 @@ from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
 from tessera.client.sending.consent import ask_first
+from tessera.client.slurm.windows import read_windows
 from tessera_schemas import subjects
 from tessera_schemas.commands import DrainNode
 from tessera_schemas.views import JobView, NodeView
@@ -25,10 +28,22 @@ async def drain(
     node: DrainedNode,
     evict: Annotated[bool, typer.Option("--evict", help="What runs there restarts elsewhere, at once")] = False,
     why: Annotated[str, typer.Option("--why", help="Reason, for the record")] = "",
+    start: Annotated[
+        str | None, typer.Option("--at", help="Later, with --for: now+2hours, 22:00, 2030-01-31T12:00")
+    ] = None,
+    for_: Annotated[str | None, typer.Option("--for", help="How long it is empty then, such as 2h")] = None,
     yes: Yes = False,
 ) -> None:
-    """Let nothing new start on a node; what runs there goes on, unless --evict."""
+    """
+    Let nothing new start on a node; what runs there goes on, unless --evict. With --at and --for, a reservation for
+    maintenance: who would not have left by then starts elsewhere, and the others leave in time.
+    """
     where = _check_operator(at)
+    if start is not None or for_ is not None:
+        if evict:
+            raise Failure(Exit.USAGE, "drain: --evict is for now; at a later time the node is empty anyway")
+        print(await _reserve(at, await _known(where, node), start or "now", for_, why, yes))
+        return
     before = await _known(where, node)
     order = DrainNode(kind="drain_node", v=1, node=node, evict=evict, why=why)
     await ask_first(where, at.identity, order, yes)
@@ -45,6 +60,13 @@ async def undrain(at: AccessOptions, node: DrainedNode) -> None:
     before = await _known(where, node)
     await give(where, at, DrainNode(kind="drain_node", v=1, node=node, undo=True), before)
     print(f"node {node} takes jobs again" if before.drained else f"node {node} is not drained")
+
+
+async def _reserve(at: AccessOptions, node: NodeView, start: str, length: str | None, why: str, yes: bool) -> str:
+    windows = read_windows("drain", start, None, length, None)
+    name = f"drain-{node.name}-{windows[0]['start_ts'] // 1000}".replace(".", "-")[-63:].lstrip("-")
+    order = reserve(name=name, pool=node.pool, windows=windows, nodes=[node.name], why=why)
+    return await give_booking(at, order, yes)
 
 
 def on_node(jobs: list[JobView], node: str) -> list[JobView]:

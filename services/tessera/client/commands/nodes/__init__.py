@@ -1,0 +1,1 @@
+"""Commands about nodes: empty now, or kept for somebody at a time."""
