@@ -2,12 +2,12 @@
 
 from tessera.kernel.messaging.requests import Requester
 from tessera_schemas import subjects
-from tessera_schemas.commands import DrainNode, ReportHealth
+from tessera_schemas.commands import AnyOperatorCommand
 from tessera_schemas.job import JobSpec, Role
 from tests.e2e.live import Live
 
 
-async def operate(live: Live, command: DrainNode | ReportHealth) -> None:
+async def operate(live: Live, command: AnyOperatorCommand) -> None:
     requester = await Requester.open(live.bus, subjects.OPERATOR)
     answer = await requester.ask(subjects.control(live.platform.shard), command)
     assert answer is not None

@@ -22,6 +22,7 @@ from tessera.binder.pods.stopping import gone_is_fine
 from tessera.client.connect.connecting import open_bus
 from tessera.client.connect.locating import find
 from tessera.client.outcomes import Submitted
+from tessera.kernel.clock import SystemClock
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams
 from tessera_local.free_port import LOOPBACK
@@ -41,10 +42,11 @@ from tessera_schemas.cluster.labels import (
     SIMULATE_PREFIX,
 )
 from tessera_schemas.cluster.pools import MigChanges, MigConfig, Pool
-from tessera_schemas.commands import ReportHealth
+from tessera_schemas.commands import DrainNode, EndReservation, ReportHealth, ReserveNodes
 from tessera_schemas.config import ConfigBody, Policy, Queue, Quota
 from tessera_schemas.facts import FactMessage, RunEnded
 from tessera_schemas.job import JobProgress
+from tessera_schemas.shard.bookings import BookedWindow
 from tessera_schemas.work.arrays import ServiceSize
 from tests.chaos.skewed import write_skew
 from tests.e2e.live import TENANTS, Live, append, configuration, eventually, job
@@ -432,6 +434,18 @@ async def test_a_service_runs_fewer_replicas_than_are_guaranteed(live: Live, pro
     await prometheus.until_rings("TesseraServiceBelowMinimum")
     await live.clients["lab"].cancel(done.job_id, now=True)
     await live.until_ended(done.job_id)
+
+
+async def test_a_reservation_lacks_a_node(live: Live, prometheus: Prometheus) -> None:
+    begin = SystemClock().now_ms() + 3_600_000
+    window = BookedWindow(start_ts=begin, end_ts=begin + 3_600_000)
+    kept = {"name": "demo", "pool": "west", "nodes": ("west-0",), "windows": (window,), "who": ("lab",)}
+    await operate(live, ReserveNodes.model_validate({"kind": "reserve_nodes", "v": 1, **kept}))
+    await operate(live, DrainNode(kind="drain_node", v=1, node="west-0"))
+    await prometheus.until_rings("TesseraReservationUnserved")
+    await operate(live, DrainNode(kind="drain_node", v=1, node="west-0", undo=True))
+    await operate(live, EndReservation(kind="end_reservation", v=1, name="demo"))
+    await prometheus.until_silent("TesseraReservationUnserved")
 
 
 async def test_commands_are_handed_out_again(prometheus: Prometheus) -> None:

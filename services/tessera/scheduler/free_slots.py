@@ -16,7 +16,7 @@ from tessera.domain.entities import Use
 from tessera.domain.folding.services import count_below_minimum
 from tessera.domain.health.folding import count_sick
 from tessera.domain.state import State
-from tessera.engine.ahead.booked_nodes import shut_now
+from tessera.engine.ahead.booked_nodes import count_unserved, shut_now
 from tessera.engine.explain.held_back import held_back
 from tessera.engine.placement.capacity import count_backed_off, nodes_for
 from tessera.engine.placement.free_slots import tally_of, unused
@@ -89,6 +89,7 @@ async def measuring(ports: Ports, shard: Shard, every_seconds: float) -> AsyncIt
         ports.metrics.nodes_backed_off({})
         ports.metrics.nodes_sick({})
         ports.metrics.services_below_minimum.set(0)
+        ports.metrics.reservations_unserved.set(0)
         ports.metrics.sharing.show([])
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             log.error("slots_not_measured", error=repr(error))
@@ -122,4 +123,5 @@ async def _measure_once(ports: Ports, shard: Shard) -> None:
     ports.metrics.nodes_backed_off(count_backed_off(shard.state))
     ports.metrics.nodes_sick(count_sick(shard.state))
     ports.metrics.services_below_minimum.set(count_below_minimum(shard.state))
+    ports.metrics.reservations_unserved.set(count_unserved(shard.state))
     ports.metrics.sharing.show(sharing(shard.state))

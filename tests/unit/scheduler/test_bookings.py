@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from tessera.domain.storing.snapshot import dump, load
+from tessera.engine.ahead.booked_nodes import count_unserved, missing_nodes
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Policy
-from tessera_schemas.facts import AnyFact, BookingAsked, BookingEndAsked
+from tessera_schemas.facts import AnyFact, BookingAsked, BookingEndAsked, DrainRequested
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import Allocated, Booked, BookingEnded, BookingRefused, Finished, JobTurnedAway, Revoked
 from tessera_schemas.reasons import Code
@@ -293,3 +294,18 @@ def test_a_whole_pool_is_kept_with_nodes_that_come_later() -> None:
     world.commit(asked(world, hours=0, whole=True))
     world.commit(node_seen(name="gpu-c"))
     assert place_of(world, "k1") == ""
+
+
+def test_what_lacks_nodes_is_counted_from_a_day_before_and_maintenance_is_not() -> None:
+    world = two_nodes()
+    world.commit(asked(world, who=("lab",)))
+    world.commit(asked(world, hours=30, name="later", nodes=(B,), who=("lab",)))
+    world.commit(asked(world, name="fans", nodes=(B,)))
+    assert count_unserved(world.state) == 0
+    for name in (A, B):
+        world.commit(DrainRequested(kind="drain_requested", node=name))
+    assert count_unserved(world.state) == 1
+    assert missing_nodes(world.state, world.state.bookings.get("later")) == (B,)
+    world.ts += 8 * HOUR
+    world.commit()
+    assert count_unserved(world.state) == 1, "the first is over, and the later one is near"

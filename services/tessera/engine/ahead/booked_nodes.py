@@ -19,6 +19,7 @@ from tessera_schemas.reasons import Code, Reason
 PERMILLE = 950
 """The quantile of the learnt runtimes by which a job without a time limit has left."""
 NOBODY: frozenset[str] = frozenset()
+DAY_MS = 86_400_000
 ALL = "*"
 """No name of a booking: all nodes of the pool."""
 
@@ -61,6 +62,25 @@ def shut_for(state: State, job: Job | None) -> frozenset[str]:
 def shut_now(state: State, pool: str) -> frozenset[str]:
     """Names of the nodes of the pool that bookings keep at this moment."""
     return BookedNodes(state, pool).now() if len(state.bookings) else NOBODY
+
+
+def missing_nodes(state: State, booking: Booking) -> tuple[str, ...]:
+    """Names of nodes of a booking, ascending, that could not serve it now: gone, not ready, or drained."""
+    names = booking.nodes or sorted(BookedNodes(state, booking.pool).nodes_of(booking))
+    there = (node for node in state.nodes.found(names) if node.ready and not node.gone)
+    well = {node.name for node in there if state.drains.get(node.name) is None}
+    return tuple(name for name in sorted(names) if name not in well)
+
+
+def count_unserved(state: State, within_ms: int = DAY_MS) -> int:
+    """Number of bookings for somebody that lack nodes, in a window that is now or begins within so long."""
+    # Maintenance is of nodes that may well be out already.
+    near = (each for each in state.bookings.values() if each.who and _begins(each, state.ts) <= state.ts + within_ms)
+    return sum(bool(missing_nodes(state, each)) for each in near)
+
+
+def _begins(booking: Booking, ts: int) -> int:
+    return next((start for start, _ in booking.ahead(ts)), booking.ends_ts)
 
 
 class BookedNodes:

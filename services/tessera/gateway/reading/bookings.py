@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from tessera.domain.quota.bookings import Booking
 from tessera.domain.state import State
-from tessera.engine.ahead.booked_nodes import BookedNodes
+from tessera.engine.ahead.booked_nodes import BookedNodes, missing_nodes
 from tessera.engine.ahead.choosing import choose_booking
 from tessera.gateway.operations.slot_models import ReservationRow
 from tessera_schemas.reasons import Reason
@@ -24,7 +24,6 @@ def reservation_rows(state: State, now_ms: int, tenant: str | None, pools: Colle
 def _row(state: State, ts: int, tenant: str | None, each: Booking, booked: BookedNodes) -> ReservationRow:
     names = sorted(each.nodes or booked.nodes_of(each))
     there = {node.name: node for node in state.nodes.found(names)}
-    well = {n for n, node in there.items() if node.ready and not node.gone and state.drains.get(n) is None}
     runs = {run.run_id: run for name in names for run in state.runs_on(name)}
     jobs = [job for job in state.jobs.found(state.index.holders) if job.booking == each.name]
     mine = tenant is None or any(who.partition("/")[0] == tenant for who in each.who)
@@ -40,7 +39,7 @@ def _row(state: State, ts: int, tenant: str | None, each: Booking, booked: Booke
         why=each.why if mine or not each.who else "",
         by=each.by if tenant is None else "",
         booked_ts=each.booked_ts,
-        missing=tuple(name for name in names if name not in well),
+        missing=missing_nodes(state, each),
         runs=sum(_is_other(state, run.job_id, each.name) for run in runs.values()),
         jobs=sum(tenant in (None, job.tenant) for job in jobs),
     )

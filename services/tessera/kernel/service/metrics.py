@@ -102,6 +102,7 @@ class Metrics:
         )
         self.nodes_not_fenced = _nodes_not_fenced(r)
         self.services_below_minimum = _below_minimum(r)
+        self.reservations_unserved = _unserved(r)
         self.redis_bytes = Gauge("tessera_redis_bytes", "What Redis holds, as projection sees it", registry=r)
         self.redis_bytes_max = Gauge("tessera_redis_bytes_max", "The most that it may; 0 without a bound", registry=r)
         (_process if of_process else _service_alone)(r)
@@ -192,6 +193,11 @@ class Metrics:
 def _class_devices(r: CollectorRegistry) -> Gauge:
     told = "Devices that drivers publish on the nodes of a pool, by class: offered, of which taken and tainted"
     return Gauge("tessera_class_devices", told, ["pool", "device_class", "state"], registry=r)
+
+
+def _unserved(registry: CollectorRegistry) -> Gauge:
+    text = "Reservations for somebody, now or within a day, of which nodes are gone, not ready or drained"
+    return Gauge("tessera_reservations_unserved", text, registry=registry)
 
 
 def _below_minimum(registry: CollectorRegistry) -> Gauge:
