@@ -22,7 +22,7 @@ from tessera.domain.state import State
 from tessera.domain.work.evidence import FitFailure, at_their_best
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.starting import find_awaited
-from tessera.domain.work.stops import tell_fence
+from tessera.domain.work.stops import is_stuck, stopped_ts, stops_by, tell_fence
 from tessera.engine.explain.blockers import (
     NOBODY,
     Blockers,
@@ -47,7 +47,6 @@ from tessera.engine.explain.passing import describe_passing
 from tessera.engine.explain.stalls import describe_ladder, describe_progress
 from tessera.engine.explain.suggestions import TriedChange, suggest_changes
 from tessera.engine.explain.what_if import WhatIf
-from tessera.engine.placement.capacity import is_stuck, stopped_ts, stops_by
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import unreachable
 from tessera.engine.queueing.entry import over_limit_of_task

@@ -10,6 +10,7 @@ from tessera.domain.health.spares import find_all_spares, find_spares
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang
+from tessera.domain.work.stops import is_stuck
 from tessera_schemas.work.placement import Placement
 
 HeldPlaces = tuple[Gang, Collection[Placement]]
@@ -43,34 +44,6 @@ def leaving(state: State) -> list[tuple[Run, tuple[Placement, ...]]]:
             going = tuple(e.placement for e in run.extra if e.leaving and e.placement.rank not in kept)
             found += [(run, going)] if going else []
     return found
-
-
-def is_stuck(state: State, run: Run) -> bool:
-    """Whether pods of the run that are to stop, or the whole run, should have been gone by now."""
-    return state.ts >= stops_by(state, run)
-
-
-def stops_by(state: State, run: Run) -> int:
-    """
-    Time until which a run, or the pods by which it shrinks, is expected to stop: notice, grace and some patience.
-
-    Users' pods may be protected by a disruption budget as long as room is kept; of jobs from before format 4 the
-    notice is not known, nor of a run whose job has ended.
-    """
-    policy, job = state.tree.policy, state.jobs.get(run.job_id)
-    seconds = policy.earmark_seconds
-    if job is not None and job.stop_seconds is not None:
-        budget = 0 if job.adopted is None else policy.earmark_seconds
-        seconds = job.stop_seconds + policy.stop_patience_seconds + budget
-    return stopped_ts(state, run) + seconds * 1000
-
-
-def stopped_ts(state: State, run: Run) -> int:
-    """Time at which the run was revoked, ended by itself or was last resized; 0 when nobody remembers."""
-    if not run.stopping:
-        return run.resized_ts
-    ended = state.ended.get(run.job_id)
-    return run.stopped_ts or (0 if ended is None else ended.ended_ts)
 
 
 def is_closed(state: State, node: str) -> bool:

@@ -17,7 +17,8 @@ from tessera.domain.folding.spending import WHEN_SPENT, spent_budgets
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
-from tessera.engine.placement.capacity import is_stuck, nodes_less
+from tessera.domain.work.stops import is_stuck
+from tessera.engine.placement.capacity import nodes_less
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import LENT_KEPT_FROM, UNNEEDED_STOPS_FROM

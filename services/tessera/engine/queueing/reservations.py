@@ -20,9 +20,9 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.runtimes import JobKind, kind_of
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
+from tessera.domain.work.stops import is_stuck
 from tessera.engine.ahead.booked_nodes import NOBODY, BookedNodes
 from tessera.engine.ahead.durations import is_learnt, quantile
-from tessera.engine.placement.capacity import is_stuck
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
 from tessera_schemas.reasons import Reason

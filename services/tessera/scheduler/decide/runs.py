@@ -8,8 +8,7 @@ from tessera.domain.state import State
 from tessera.domain.work.dependencies import explain_detached
 from tessera.domain.work.gang import RestartingCopy
 from tessera.domain.work.starting import find_awaited, given_ms
-from tessera.domain.work.stops import may_end_instead
-from tessera.engine.placement.capacity import stopped_ts
+from tessera.domain.work.stops import may_end_instead, stopped_ts
 from tessera.engine.preemption.group_restarts import is_said_of_former_pod
 from tessera.engine.preemption.ladder import choose_rung, failing_nodes
 from tessera.engine.preemption.retries import fails_by, final_reason, find_rule, has_held, may_try_again, pause_ms
