@@ -15,7 +15,7 @@ from tessera_schemas.base import Count, Name, Positive, Strict, later, printable
 from tessera_schemas.cluster.device_claims import OF_CLASS, DevicesOfClass, GresClass
 from tessera_schemas.cluster.device_vendors import GpuResource
 from tessera_schemas.cluster.fencing import FencingWebhook
-from tessera_schemas.cluster.health import HealthPolicy, HealthTest, find_test_faults
+from tessera_schemas.cluster.health import HealthPolicy, HealthTest, find_fence_faults, find_test_faults
 from tessera_schemas.cluster.pools import DataCaches
 from tessera_schemas.cluster.pools import Pool as Pool
 from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue, Toleration
@@ -510,9 +510,11 @@ def _dangling(body: ConfigBody) -> Iterator[str]:
     priced = {price.flavor for price in body.money.prices} if body.money else set()
     yield from (f"money.prices: no such flavor: {name}" for name in sorted(priced - flavors))
     yield from _unfounded_budgets(body, tenants, queues)
-    inner, test = {queue.parent for queue in body.queues}, None if body.health is None else body.health.test
+    inner = {queue.parent for queue in body.queues}
     leaves = {queue.name: queue.tenants for queue in body.queues if queue.name not in inner}
-    yield from find_test_faults(test, tenants, leaves)
+    if body.health is not None:
+        yield from find_test_faults(body.health.test, tenants, leaves)
+        yield from find_fence_faults(body.health.actions, body.fencing is not None)
     if body.policy.fair_share.by_price and not (priced and body.policy.fair_share.half_life_seconds):
         yield "policy.fair_share.by_price: needs half_life_seconds beside it, and prices in money.prices"
     for queue in body.queues:

@@ -434,12 +434,15 @@ class NodeUndrainedV1(NodeDrainEvent):
 
 
 class NodeFenceAskedV1(NodeEvent):
-    """The webhook is asked to turn off the node, which does not answer."""
+    """The webhook is asked to turn off the node, which does not answer or is sick."""
 
     type: ClassVar[str] = "io.tessera.node.fence-asked.v1"
     request: Annotated[str, Field(description="Idempotency key of the request")]
     why: str = ""
     by: Annotated[str, Field(description="Operator who asked; empty: nobody had to")] = ""
+    cause: Annotated[
+        str | None, Field(description="Cause for which the health of the node asks for it; null: it does not answer")
+    ] = None
 
 
 class NodeFenceEndedV1(NodeEvent):

@@ -349,9 +349,9 @@ class NodeView(Lenient):
     waiting_runs: Annotated[
         int, Field(description="Stopped runs that wait until the silent node is back or is declared out of service")
     ] = 0
-    fence: Annotated[
-        str, Field(description="Progress of turning a silent node off by the fencing webhook; empty: none")
-    ] = ""
+    fence: Annotated[str, Field(description="Progress of turning the node off by the fencing webhook; empty: none")] = (
+        ""
+    )
     held_back_runs: Annotated[
         int, Field(description="Runs that seem lost but go on until an operator decides: too many at once")
     ] = 0

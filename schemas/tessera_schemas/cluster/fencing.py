@@ -1,15 +1,17 @@
 """
-Fencing of lost nodes by a webhook that turns machines off: its configuration, facts and records.
+Fencing of lost and sick nodes by a webhook that turns machines off: its configuration, facts and records.
 
 A node that does not answer keeps the GPUs of its stopped runs, since it may still compute. Whoever has its power can
-end that: a baseboard controller (Redfish), or a cloud that terminates the instance.
+end that: a baseboard controller (Redfish), or a cloud that terminates the instance. A sick node whose kubelet answers
+may keep them as well, where a driver that hangs lets no pod end.
 """
 
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from tessera_schemas.base import Count, NodeName, Positive, Strict, Text
+from tessera_schemas.base import Count, NodeName, Positive, Strict, Text, later
+from tessera_schemas.cluster.health import HealthCause
 from tessera_schemas.events import NodeFenceAskedV1, NodeFenceEndedV1
 from tessera_schemas.shard.records import AnyFact, AnyRecord, PoolTold
 
@@ -21,7 +23,8 @@ FENCED_WITHIN_MS = 3_600_000
 
 class Fencing(Strict):
     """
-    Webhook that turns off nodes that are lost, so that what ran there restarts elsewhere without a person.
+    Webhook that turns off nodes that are lost, or so sick that `health` asks for it: what ran there restarts elsewhere
+    without a person.
 
     The secret that signs each request is known to reclamation alone. The URL is not secret: it stands in the ledger.
     """
@@ -33,7 +36,11 @@ class Fencing(Strict):
     ]
     after_seconds: Annotated[
         Count,
-        Field(le=86_400, description="Seconds beyond `policy.node_lost_seconds` before the webhook is called"),
+        Field(
+            le=86_400,
+            description="Seconds beyond `policy.node_lost_seconds` before the webhook is called for a silent node, and "
+            "from its drain on for a sick one",
+        ),
     ] = 60
     timeout_seconds: Annotated[
         Positive, Field(le=86_400, description="Seconds within which the webhook has to confirm that the node is off")
@@ -44,15 +51,20 @@ class Fencing(Strict):
     ] = 10
 
 
-FencingWebhook = Annotated[Fencing | None, Field(description="Webhook that turns lost nodes off; null: none")]
+FencingWebhook = Annotated[Fencing | None, Field(description="Webhook that turns lost and sick nodes off; null: none")]
 
 
 class FenceDue(AnyFact, sender="reclamation"):
-    """A node has not answered for so long that it should be turned off: stopped runs still hold something there."""
+    """
+    A node has not answered for so long that it should be turned off: stopped runs still hold something there.
+
+    sick: it is to be turned off for its health, whether it answers or not, and was out for it for `seconds`.
+    """
 
     kind: Literal["fence_due"]
     node: NodeName
     seconds: Count
+    sick: bool = later(False)
 
 
 class FenceAnswered(AnyFact, sender="reclamation"):
@@ -69,7 +81,10 @@ class FenceAnswered(AnyFact, sender="reclamation"):
 
 
 class FenceAsked(AnyRecord, event=NodeFenceAskedV1):
-    """The webhook is to turn a lost node off; every call for it bears the key `request`."""
+    """
+    The webhook is to turn a lost node off, or for its health one with this `cause`; every call for it bears the key
+    `request`.
+    """
 
     kind: Literal["fence_asked"]
     node: NodeName
@@ -77,13 +92,15 @@ class FenceAsked(AnyRecord, event=NodeFenceAskedV1):
     why: Text
     by: Text = ""
     pool: PoolTold = ""
+    cause: HealthCause | None = later(None)
 
 
 class FenceEnded(AnyRecord, event=NodeFenceEndedV1):
     """
     End of a request. off: nothing runs on the node, and the binder puts it out of service. failed: the GPUs stay held.
 
-    back: the node answered first. gone: its object was taken away. undone: an operator took the request back.
+    back: the node answered first, or its health asks for it no more. gone: its object was taken away. undone: an
+    operator took the request back.
     """
 
     kind: Literal["fence_ended"]

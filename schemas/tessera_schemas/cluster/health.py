@@ -52,6 +52,7 @@ class HealthAction(StrEnum):
     NOTE = "note"
     DRAIN = "drain"
     EVICT = "evict"
+    FENCE = "fence"
 
     @property
     def rank(self) -> int:
@@ -61,7 +62,12 @@ class HealthAction(StrEnum):
     @property
     def takes_out(self) -> bool:
         """Whether nothing new starts on the node."""
-        return self in (HealthAction.DRAIN, HealthAction.EVICT)
+        return self.rank >= HealthAction.DRAIN.rank
+
+    @property
+    def stops_runs(self) -> bool:
+        """Whether what runs on the node restarts elsewhere."""
+        return self.rank >= HealthAction.EVICT.rank
 
 
 ACTIONS = tuple(HealthAction)
@@ -150,6 +156,12 @@ def find_test_faults(
         yield f"health.test.queue: {test.queue} takes no jobs of {test.tenant}"
 
 
+def find_fence_faults(actions: Mapping[HealthCause, HealthAction], has_webhook: bool) -> Iterator[str]:
+    """Faults of actions that ask for a node to be turned off where nothing is configured that could do it."""
+    asked = [] if has_webhook else [cause for cause, action in actions.items() if action is HealthAction.FENCE]
+    yield from (f"health.actions.{cause}: fence needs `fencing`, the webhook that turns nodes off" for cause in asked)
+
+
 class HealthPolicy(Strict):
     """Care for sick machines, and for how many at once."""
 
@@ -159,7 +171,7 @@ class HealthPolicy(Strict):
             max_length=len(HealthCause),
             description="Action by cause, where it is not the usual one. ignore: nothing is recorded. note: it is "
             "shown. drain: nothing new starts on the node. evict: what runs there also restarts elsewhere, after its "
-            "checkpoint notice",
+            "checkpoint notice. fence: then the webhook of `fencing` turns the node off",
         ),
     ] = Field(default_factory=dict)
     out_percent: Annotated[

@@ -92,7 +92,7 @@ PROGRESS_FROM = 6
 LATE_PODS_FROM = 6
 """The format from which on a run holds room for pods of its gang that come once the others run."""
 FENCING_FROM = 6
-"""The format from which on a webhook may be asked to turn nodes off that do not answer."""
+"""The format from which on a webhook may be asked to turn nodes off that do not answer, or are sick."""
 SPARES_FROM = 6
 """The format from which on pools keep spare nodes, and jobs know that a node broke under their last run."""
 NODE_TESTS_FROM = 6

@@ -75,7 +75,7 @@ async def serve(
     plan, heads = proposing(reclamation_plan), settings.heads
     proposals = Proposals(ports, settings.shard, "reclamation", books.state, members, plan, reclamation_heads, heads)
     webhook = PowerWebhook(settings, ports.clock)
-    fences = Fences(ports, settings, books.state, node_informer, troubles, members, switch or webhook)
+    fences = Fences(ports, settings, books.state, node_informer, troubles, members, switch or webhook, fresh)
     prices = Prices(ports, settings, books.state, members, learn)
     ports.health.check("looks", fresh.problem)
     for name, what, copy in (

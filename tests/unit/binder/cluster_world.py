@@ -271,7 +271,7 @@ class World:
             parts.insert(0, measured)
             loops.append(measured.report())
         if self._switch is not None:
-            loops.append(Fences(ports, settings, self.state, nodes, troubles, members, self._switch).work())
+            loops.append(Fences(ports, settings, self.state, nodes, troubles, members, self._switch, fresh).work())
 
         async def on_ledger(entries: list[Entry]) -> None:
             for part in parts:

@@ -4,6 +4,7 @@ import pytest
 
 from tessera.client.commands.shard.health import HEALTH, HealthRow, explain_broken_test
 from tessera.client.views.rendering import local_time
+from tessera_schemas.cluster.health import Ailment, HealthCause, KnownAilment
 from tessera_schemas.views import NodeTestView, NodeView
 
 ENDED = 1_700_000_000_000
@@ -32,6 +33,16 @@ def test_the_last_test_is_shown_with_its_outcome_its_end_and_its_job(outcome: st
 
 def test_a_test_that_runs_is_shown_since_it_was_queued() -> None:
     assert cell(node(outcome="")) == f"under test {local_time(ENDED - 60_000):%Y-%m-%d %H:%M}, job {JOB}"
+
+
+@pytest.mark.parametrize(
+    ("fence", "state"),
+    [("", "drained"), ("asked", "drained, fence asked"), ("failed: no such machine", "drained, fence failed")],
+)
+def test_the_state_of_a_node_that_is_to_be_turned_off_says_how_far_that_is(fence: str, state: str) -> None:
+    known = KnownAilment(source="dcgm", ailment=Ailment(cause=HealthCause.GPU_LOST), since_ts=ENDED)
+    sick = node().model_copy(update={"ailments": (known,), "drained": True, "fence": fence})
+    assert HealthRow(sick, known).state() == state
 
 
 def test_a_test_that_failed_wherever_it_was_tried_is_told_to_be_broken() -> None:

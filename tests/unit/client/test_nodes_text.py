@@ -1,5 +1,7 @@
 """A node that takes nothing new says so where one looks first, and says why where one looks next."""
 
+from typing import Any
+
 from tessera.client.cluster.findings import awaited
 from tessera.client.commands.shard.views import NODES
 from tessera.client.views.overview import node_line
@@ -31,7 +33,7 @@ def test_a_cordoned_node_is_cordoned_and_not_called_not_ready() -> None:
     assert node_line([cordoned, silent]).endswith("nodes 0 ready, 1 cordoned, 1 not ready")
 
 
-def told(**more: int) -> list[str]:
+def told(**more: Any) -> list[str]:
     return [found.line() for found in awaited(NodeView(name="n-0", pool="x", ready=False, gpus=7, **more), 725_000)]
 
 
@@ -45,3 +47,10 @@ def test_what_an_operator_has_to_say_or_mend_is_told_of_each_node_and_else_nothi
     assert told() == []
     assert "`tessera drain n-0 --evict`" in told(held_back_runs=3)[0]
     assert "1 GPUs fewer than its runs hold" in told(missing_gpus=1)[0]
+
+
+def test_a_sick_node_that_was_not_turned_off_is_told_with_the_ways_out() -> None:
+    (line,) = told(fence="failed: no such machine")
+    assert "is sick and to be turned off; the fencing webhook: failed: no such machine" in line
+    assert "`tessera undrain n-0`" in line
+    assert told(fence="asked") == []

@@ -1,4 +1,4 @@
-"""A silent node is turned off by a webhook: asked once by one key, confirmed, and its gang restarts elsewhere."""
+"""A silent or sick node is turned off by a webhook: asked by one key, confirmed, and its gang restarts elsewhere."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,13 +12,19 @@ from tessera.reclamation.fencing.webhook import PowerAnswer
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.cluster.fencing import Fencing
+from tessera_schemas.cluster.health import Ailment, HealthAction, HealthCause, HealthPolicy
 from tessera_schemas.cluster.labels import FENCE_ANNOTATION, OUT_OF_SERVICE_TAINT
+from tessera_schemas.config import Policy
+from tessera_schemas.facts import DrainRequested, HealthReported
 from tests.builders import config_proposed
 from tests.unit.binder.cluster_world import World, train
 
 GANG = train(replicas=2, gpus=4)
 AFTER, TIMEOUT = 20, 60
 LOST_SECONDS = 30  # of the world's policy
+SAVING, STOP_SECONDS = train(replicas=2, gpus=4, notice=30), 36  # by its notice, its grace and the policy's patience
+HEALTH = HealthPolicy(actions={HealthCause.GPU_LOST: HealthAction.FENCE}, out_percent=50)
+POLICY = Policy(node_lost_seconds=LOST_SECONDS, stop_patience_seconds=1)
 
 
 class Switch:
@@ -50,10 +56,10 @@ OFF, ASKED, FAILED = PowerAnswer("off", "power: Off"), PowerAnswer("asked"), Pow
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     switch = Switch()
-    async with World(("node-a", "node-b", "node-c"), switch=switch) as world:
+    async with World(("node-a", "node-b", "node-c"), policy=POLICY, switch=switch) as world:
         switch.world, switch.answers = world, [OFF]
         fencing = Fencing(url="https://power.example", after_seconds=AFTER, timeout_seconds=TIMEOUT, at_most_percent=34)
-        body = world.state.config.body.model_copy(update={"fencing": fencing})
+        body = world.state.config.body.model_copy(update={"fencing": fencing, "health": HEALTH})
         await world.commit(config_proposed(body, world.state.config.version))
         yield world
         report = Report()
@@ -222,7 +228,66 @@ async def test_a_taint_of_ours_that_a_person_took_off_is_not_set_again(world: Wo
 async def test_an_open_request_ends_when_the_configuration_names_no_webhook_any_more(world: World) -> None:
     switch_of(world).answers = [ASKED]
     _, node = await lose(world, LOST_SECONDS + AFTER + 6)
-    body = world.state.config.body.model_copy(update={"fencing": None})
+    body = world.state.config.body.model_copy(update={"fencing": None, "health": None})
     await world.commit(config_proposed(body, world.state.config.version))
     await world.run(10)
     assert world.state.fences.get(node).outcome == "failed"
+
+
+async def sicken(world: World, seconds: float = 0) -> tuple[str, str]:
+    """A job, and the node of it whose driver hangs from here on: its kubelet answers, and no pod there ever stops."""
+    job = await world.submit(spec=SAVING)
+    (node,) = world.nodes_of(job)
+    world.core.set_stuck(node, True)
+    lost = Ailment(cause=HealthCause.GPU_LOST, evidence="XID 79")
+    await world.commit(HealthReported(kind="health_reported", node=node, source="agent", ailments=(lost,)))
+    await world.run(seconds)
+    return job, node
+
+
+async def test_the_gang_of_a_sick_node_that_answers_restarts_elsewhere_once_its_machine_is_off(world: World) -> None:
+    job, node = await sicken(world, STOP_SECONDS - 2)
+    assert switch_of(world).calls == []
+    await world.run(6)
+    ((key, body),) = switch_of(world).calls
+    assert body == {"node": node, "provider_id": "", "request": key, "why": world.state.fences.get(node).why}
+    assert "gpu_lost (agent): XID 79" in body["why"]
+    await world.run(10)
+    assert (world.job(job).phase, taints(world, node)) == ("evicting", []), "its kubelet has not fallen silent yet"
+    world.core.set_reachable(node, False)
+    await world.run(20)
+    assert world.job(job).phase == "running"
+    assert node not in world.nodes_of(job)
+    assert len(switch_of(world).keys) == 1
+    assert OUT_OF_SERVICE_TAINT in taints(world, node)
+    assert not_fenced(world, "failed") == 0
+
+
+async def test_a_sick_node_that_is_said_to_be_off_and_answers_frees_nothing_and_is_told(world: World) -> None:
+    job, node = await sicken(world)
+    world.core.power_off = lambda _: None  # the webhook says off, and is wrong
+    await world.run(STOP_SECONDS + TIMEOUT + 10)
+    fence = world.state.fences.get(node)
+    assert (fence.outcome, world.job(job).phase, taints(world, node)) == ("failed", "evicting", [])
+    assert "the last call: off" in fence.detail
+    assert not_fenced(world, "failed") == 1
+    told = explain(world.state, job, world.books.ts)
+    assert told is not None
+    assert any("The fencing webhook is to turn" in line and "failed" in line for line in told.sentences)
+
+
+async def test_no_call_is_made_for_a_sick_node_that_an_operator_opens_again(world: World) -> None:
+    switch_of(world).answers = [ASKED]
+    _, node = await sicken(world, STOP_SECONDS + 3)
+    assert switch_of(world).calls
+    await world.commit(DrainRequested(kind="drain_requested", node=node, undo=True, why="it is well"))
+    calls = len(switch_of(world).calls)
+    await world.run(60)
+    assert (len(switch_of(world).calls), world.state.fences.get(node).outcome) == (calls, "undone")
+
+
+async def test_no_call_is_made_for_a_sick_node_while_the_ledger_is_not_read(world: World) -> None:
+    await sicken(world, STOP_SECONDS - 8)
+    world._ledger_of["reclamation"].is_away = True
+    await world.run(60)
+    assert switch_of(world).calls == []

@@ -6,7 +6,8 @@ from tessera.client.ledger.replay import verify
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.cluster.fencing import FenceAnswered, FenceDue, Fencing
-from tessera_schemas.facts import RunLost
+from tessera_schemas.cluster.health import Ailment, HealthCause, HealthPolicy
+from tessera_schemas.facts import HealthSeen, RunLost
 from tessera_schemas.ledger import FenceAsked, FenceEnded
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import config_proposed, node_seen
@@ -19,15 +20,15 @@ NODES = tuple(f"node-{i}" for i in range(10))
 class Park(Rounds):
     """Ten nodes, each full with a job of its own."""
 
-    def __init__(self, fencing: Fencing | None = WEBHOOK, **policy: Any) -> None:
+    def __init__(self, fencing: Fencing | None = WEBHOOK, health: HealthPolicy | None = None, **policy: Any) -> None:
         super().__init__(nodes=dict.fromkeys(NODES, 8), mass_stop_percent=100, **policy)
-        self.configure_fencing(fencing)
+        self.configure_fencing(fencing, health)
         for node in NODES:
             self.submit(node, gpus=8)
         self.settle()
 
-    def configure_fencing(self, fencing: Fencing | None) -> None:
-        body = self.state.config.body.model_copy(update={"fencing": fencing})
+    def configure_fencing(self, fencing: Fencing | None, health: HealthPolicy | None = None) -> None:
+        body = self.state.config.body.model_copy(update={"fencing": fencing, "health": health})
         self.commit(config_proposed(body, self.state.config.version))
 
     def lose(self, *names: str) -> None:
@@ -38,9 +39,18 @@ class Park(Rounds):
                 reason = Reason(code=Code.NODE_LOST, field=f"nodes.{name}")
                 self.commit(RunLost(kind="run_lost", run_id=run.run_id, reason=reason, nodes=(name,)))
 
-    def fence(self, *names: str) -> list[str]:
+    def sicken(self, *names: str, cause: HealthCause = HealthCause.GPU_LOST) -> None:
+        """A source says so; what runs there is told to stop, where that is the action."""
+        said = (Ailment(cause=cause),)
+        self.commit(*(HealthSeen(kind="health_seen", node=name, source="dcgm", ailments=said) for name in names))
+
+    def mend(self, *names: str) -> list[str]:
+        return self.ends(*(HealthSeen(kind="health_seen", node=name, source="dcgm", ailments=()) for name in names))
+
+    def fence(self, *names: str, sick: bool = False, ms: int = 1000) -> list[str]:
         """Nodes for which the webhook is asked once reclamation says that they are due."""
-        message = self.commit(*(FenceDue(kind="fence_due", node=name, seconds=90) for name in names))
+        due = (FenceDue(kind="fence_due", node=name, seconds=90, sick=sick) for name in names)
+        message = self.commit(*due, ms=ms)
         return [record.node for record in message.records if isinstance(record, FenceAsked)]
 
     def answer(self, node: str, outcome: str = "off", request: str = "") -> list[str]:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.domain.state import State
+from tessera_schemas.cluster.fencing import Fencing
 from tessera_schemas.cluster.health import ACTIONS, MEANINGS, Ailment, HealthAction, HealthCause, HealthPolicy
 from tessera_schemas.facts import ConfigProposed, DrainRequested, HealthReported, HealthSeen
 from tessera_schemas.ledger import HealthNoted, LedgerMessage, NodeDrained, Revoked
@@ -13,12 +14,14 @@ from tests.builders import config_body, node_seen, run_absent
 from tests.unit.scheduler.committer_world import World, kinds
 
 LOST = Ailment(cause=HealthCause.GPU_LOST, device="GPU-1", evidence="XID 79")
+SHUTS = (HealthAction.DRAIN, HealthAction.EVICT, HealthAction.FENCE)
 WARM = Ailment(cause=HealthCause.GPU_THROTTLED)
 LINKS = Ailment(cause=HealthCause.LINK_ERRORS)
 
 
 def world(nodes: int = 4, **policy: Any) -> World:
-    return World(*(node_seen(f"node-{at}") for at in range(nodes)), body=config_body(health=HealthPolicy(**policy)))
+    body = config_body(health=HealthPolicy(**policy), fencing=Fencing(url="https://power.example/fence"))
+    return World(*(node_seen(f"node-{at}") for at in range(nodes)), body=body)
 
 
 def seen(node: str, *ailments: Ailment, source: str = "dcgm") -> HealthSeen:
@@ -50,7 +53,7 @@ def test_each_cause_has_its_usual_action(cause: HealthCause) -> None:
 def test_the_configuration_says_what_is_done(action: HealthAction) -> None:
     here = world(actions={HealthCause.GPU_LOST: action})
     here.commit(seen("node-1", LOST))
-    assert closed(here.state) == (["node-1"] if action in (HealthAction.DRAIN, HealthAction.EVICT) else [])
+    assert closed(here.state) == (["node-1"] if action in SHUTS else [])
     assert (here.state.health.get("node-1") is None) is (action is HealthAction.IGNORE)
 
 
@@ -59,8 +62,9 @@ def test_without_health_in_the_configuration_nothing_is_taken_in() -> None:
     assert here.say(seen(node_seen().name, LOST)) == []
 
 
-def test_what_runs_on_a_node_to_be_emptied_restarts_elsewhere_and_spends_no_attempt() -> None:
-    here = world(2).running()
+@pytest.mark.parametrize("action", [HealthAction.EVICT, HealthAction.FENCE])
+def test_what_runs_on_a_node_to_be_emptied_restarts_elsewhere_and_spends_no_attempt(action: HealthAction) -> None:
+    here = world(2, actions={HealthCause.GPU_LOST: action}).running()
     node, run = here.run.placements[0].node, here.run.run_id
     message = here.commit(seen(node, LOST))
     assert kinds(message) == ["health_noted", "node_drained", "revoked"]

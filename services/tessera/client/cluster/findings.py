@@ -30,6 +30,11 @@ def awaited(node: NodeView, now_ms: int) -> Iterator[Finding]:
             f"node {name} has not answered{since}: stopped runs that hold devices there: {node.waiting_runs}{fenced}",
             f"they wait until {name} is back or is said to be off: `{say_it_is_off(name)}`",
         )
+    elif node.fence.startswith(("failed", "held back")):
+        yield Finding(
+            f"node {name} is sick and to be turned off; the fencing webhook: {node.fence}",
+            f"turn it off yourself, then say so: `{say_it_is_off(name)}`; or `tessera undrain {name}`, if it is well",
+        )
     if node.held_back_runs:
         yield Finding(
             f"node {name}: runs that seem lost and go on (StopsHeldBack), since too many would be stopped at once: "

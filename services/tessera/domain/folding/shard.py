@@ -26,6 +26,7 @@ from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import remember
 from tessera.domain.work.gang import bearing
+from tessera.domain.work.stops import is_kept_out
 from tessera_schemas.cluster.devices import NAMES_NO_CARDS
 from tessera_schemas.cluster.fencing import FENCED_WITHIN_MS
 from tessera_schemas.config import Config
@@ -220,23 +221,34 @@ def apply_node_drained(state: State, record: NodeDrained, facts: Sequence[TakenF
 
 @applies(FenceAsked)
 def apply_fence_asked(state: State, record: FenceAsked, facts: Sequence[TakenFact]) -> None:
-    """Opens a request; raises Contradiction for a node that answers, or of which a request stands."""
-    node, before = state.nodes.get(record.node), state.fences.get(record.node)
-    if node is None or not node.silent or (before is not None and not may_ask_again(before)):
+    """
+    Opens a request; raises Contradiction for a node that answers and is not out for its health, or of which a request
+    stands.
+    """
+    node, before, known = state.nodes.get(record.node), state.fences.get(record.node), state.health.get(record.node)
+    is_due = node is not None and (node.silent if record.cause is None else is_kept_out(state, node.name))
+    if node is None or not is_due or (before is not None and not may_ask_again(before)):
         raise Contradiction(f"record {state.n}: node {record.node} cannot be fenced now")
+    if record.cause is not None and known is not None:
+        state.health.put(known.node, replace(known, fenced=True))
     for name, old in list(state.fences.items()):
         if old.back_ts and old.asked_ts + FENCED_WITHIN_MS <= state.ts:
             state.fences.drop(name)
-    state.fences.put(node.name, Fence(node.name, node.pool, record.request, state.ts, record.why, record.by))
+    fence = Fence(node.name, node.pool, record.request, state.ts, record.why, record.by, cause=record.cause or "")
+    state.fences.put(node.name, fence)
 
 
 @applies(FenceEnded)
 def apply_fence_ended(state: State, record: FenceEnded, facts: Sequence[TakenFact]) -> None:
-    """Ends a request, or takes back one that has put its node out of service."""
-    fence = state.fences.get(record.node)
+    """Ends a request, or takes back one that has put its node out of service; raises Contradiction for any other."""
+    fence, node = state.fences.get(record.node), state.nodes.get(record.node)
     if fence is None or fence.request != record.request or not may_end(fence, record.outcome):
         raise Contradiction(f"record {state.n}: no request {record.request} to fence node {record.node} can end so")
-    back = state.ts if record.outcome in ("back", "gone") else fence.back_ts
+    answers = node is None or not node.silent
+    if record.outcome == "off" and answers:
+        raise Contradiction(f"record {state.n}: node {record.node} is said to be off, and answers")
+    # Of a sick node that answers all the while its next loss is another one, and may be fenced as such.
+    back = state.ts if record.outcome in ("back", "gone") or answers else fence.back_ts
     detail = record.detail or fence.detail
     state.fences.put(fence.node, replace(fence, outcome=record.outcome, detail=detail, ended_ts=state.ts, back_ts=back))
 

@@ -27,7 +27,8 @@ def apply_health_noted(state: State, record: HealthNoted, facts: Sequence[TakenF
         if test is not None and test.is_alive:
             state.node_tests.put(record.node, replace(test, void=True))
     since = state.ts if before is None else before.since_ts
-    known = NodeHealth(record.node, since, record.ailments, record.overruled, record.held_back)
+    fenced = before is not None and before.fenced
+    known = NodeHealth(record.node, since, record.ailments, record.overruled, record.held_back, fenced)
     state.health.put(record.node, known)
     _mark_cards(state, record.node)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tessera.domain.devices.resources import Node
 from tessera.domain.storing.fast import fast_init, replace
+from tessera.domain.storing.later import later
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS
 from tessera_schemas.cluster.health import Ailment, HealthAction, HealthCause, HealthPolicy, KnownAilment
 
@@ -24,7 +25,8 @@ class NodeHealth:
     A node that is not well since `since_ts`, a ledger time.
 
     `overruled`: an operator has said that it is good, until all of this is over. `held_back`: it would be kept out, and
-    is not, since too many nodes of its pool are.
+    is not, since too many nodes of its pool are. `fenced`: the webhook was asked to turn it off, which it is once until
+    all of this is over.
     """
 
     node: str
@@ -32,6 +34,7 @@ class NodeHealth:
     ailments: tuple[KnownAilment, ...]
     overruled: bool = False
     held_back: bool = False
+    fenced: bool = later(False)
 
     @property
     def is_suspected(self) -> bool:
@@ -50,6 +53,13 @@ class NodeHealth:
 
 def _place(known: KnownAilment) -> tuple[int, str, str, str]:
     return known.since_ts, known.source, known.ailment.cause, known.ailment.device
+
+
+def describe(known: KnownAilment) -> str:
+    """An ailment in a few words, with its evidence."""
+    ailment = known.ailment
+    where = f" {ailment.device}" if ailment.device else ""
+    return f"{ailment.cause}{where} ({known.source}){': ' + ailment.evidence if ailment.evidence else ''}"
 
 
 def with_word(
@@ -90,8 +100,9 @@ class Fence:
     """
     The last request to turn a node of `pool` off; `outcome` is "" while it is open, else as in the record of its end.
 
-    `by` is the operator who asked, "" where nobody had to. `back_ts` is since when, after that, the node has answered
-    again or its object is gone, 0 while neither: until then nothing asks a second time by itself.
+    `by` is the operator who asked, "" where nobody had to; `cause` the ailment for which the node's health asks for it,
+    "" for one that does not answer. `back_ts` is since when, after that, the node has answered again or its object is
+    gone, 0 while neither: until then nothing asks a second time by itself.
     """
 
     node: str
@@ -104,6 +115,7 @@ class Fence:
     detail: str = ""
     ended_ts: int = 0
     back_ts: int = 0
+    cause: str = later("")
 
 
 def may_ask_again(fence: Fence) -> bool:

@@ -6,7 +6,8 @@ loss of many nodes. So what is observed stops only a part of what a pool runs wi
 has to say so. The runs of one node always may be stopped: a machine that breaks is no mass stop, however small the
 cluster. An owner's and an operator's words, time limits, and preemption are not counted.
 
-Turning lost nodes off has a brake of the same kind, counted in nodes.
+Turning lost and sick nodes off has a brake of the same kind, counted in nodes. A sick one is turned off though it
+answers: once nothing runs there that has not had the time to save its work and to stop.
 """
 
 from collections.abc import Iterable
@@ -14,8 +15,9 @@ from collections.abc import Iterable
 from tessera.domain.devices.resources import WHOLE_GPU, Node
 from tessera.domain.entities import PoolStops, Run
 from tessera.domain.health.known import may_ask_again
-from tessera.domain.state import State
+from tessera.domain.state import NEVER, State
 from tessera_schemas.cluster.fencing import FENCED_WITHIN_MS, Fencing
+from tessera_schemas.cluster.health import HealthAction, KnownAilment
 from tessera_schemas.shard.ledger_form import BOOKS_ANEW_FROM, FENCING_FROM
 from tessera_schemas.work.run_ends import Word, end_of
 
@@ -157,6 +159,63 @@ def against_fence(state: State, name: str, told: bool = False) -> str:
     return _against_another(state, node, fencing)
 
 
+def is_kept_out(state: State, node: str) -> bool:
+    """Whether the node is drained for its health: not as an operator wants, nor held back."""
+    drain = state.drains.get(node)
+    return drain is not None and bool(drain.by) and state.health.get(node) is not None
+
+
+def ailment_to_fence(state: State, node: str) -> KnownAilment | None:
+    """The ailment for which a node is kept out that is to be turned off as well; None: none asks for it."""
+    body, known = state.config.body, state.health.get(node)
+    if body is None or body.health is None or known is None or not is_kept_out(state, node):
+        return None
+    is_asked = known.wanted(body.health) is HealthAction.FENCE
+    return known.gravest(body.health) if is_asked else None
+
+
+def against_fence_of_sick(state: State, name: str, now: int) -> str:
+    """
+    Why a sick node is not to be turned off now, in a sentence; "" where nothing is against it.
+
+    Once until it was well, so that a fault that a restart does not end has no machine turned off again and again.
+    """
+    fencing, node, fence = fencing_of(state), state.nodes.get(name), state.fences.get(name)
+    known = state.health.get(name)
+    if fencing is None:
+        return "no webhook for it is configured (`fencing`)"
+    if node is None or node.gone or known is None or ailment_to_fence(state, name) is None:
+        return "its health does not ask for it"
+    if known.fenced:
+        return "it was asked for already, and the node was not well since"
+    if fence is not None and not (may_ask_again(fence) and fence.asked_ts <= now - FENCED_WITHIN_MS):
+        return "the last request was within the hour, or stands"
+    if now < (due := _gone_by(state, name, fencing)):
+        return f"what runs there may need {(due - now + 999) // 1000} s more"
+    return _against_another(state, node, fencing)
+
+
+def brake_on_sick(state: State, name: str) -> str:
+    """Why a sick node waits to be turned off for others that were; "" for a node for which nobody has to be asked."""
+    fencing, node, known = fencing_of(state), state.nodes.get(name), state.health.get(name)
+    if fencing is None or node is None or known is None or known.fenced or ailment_to_fence(state, name) is None:
+        return ""
+    return _against_another(state, node, fencing)
+
+
+def _gone_by(state: State, name: str, fencing: Fencing) -> int:
+    """Time by which all that runs on a drained node should be gone: it has saved its work, or cannot."""
+    runs, drain = state.runs_on(name), state.drains.get(name)
+    since = state.ts if drain is None else drain.since_ts
+    return max([since + fencing.after_seconds * 1000, *(_leaves_by(state, run, name) for run in runs)])
+
+
+def _leaves_by(state: State, run: Run, node: str) -> int:
+    staying = [extra.placement.rank for extra in run.extra if extra.placement.node == node and not extra.leaving]
+    goes_on = not run.stopping and (staying or any(place.node == node for place in run.gang_places))
+    return NEVER if goes_on else stops_by(state, run)
+
+
 def _against_another(state: State, node: Node, fencing: Fencing) -> str:
     """The brake: a wrong reading that is taken for the loss of many nodes turns few of them off."""
     pool, since = node.pool, state.ts - FENCED_WITHIN_MS
@@ -169,16 +228,23 @@ def _against_another(state: State, node: Node, fencing: Fencing) -> str:
 
 
 def tell_fence(state: State, name: str) -> str:
-    """Progress of turning a silent node off, in words; "" where nobody has to be told."""
-    fencing, fence = fencing_of(state), state.fences.get(name)
-    if fence is not None and not fence.back_ts and fence.outcome != "undone":
+    """Progress of turning a node off, in words; "" where nobody has to be told."""
+    fencing, fence, known = fencing_of(state), state.fences.get(name), state.health.get(name)
+    # A sick node that answered all the while is to be told of until it is well.
+    is_failed = fence is not None and fence.outcome == "failed" and bool(fence.cause and ailment_to_fence(state, name))
+    if fence is not None and (is_failed or not fence.back_ts) and fence.outcome != "undone":
         detail = f": {fence.detail}" if fence.detail else ""
         words = {"": "asked", "off": "off", "failed": "failed"}
         return f"{words[fence.outcome]}{detail}" if fence.outcome in words else ""
-    if fencing is None or not waiting_on(state, name):
+    if fencing is None:
         return ""
-    against = against_fence(state, name)
-    return f"held back: {against}" if against else f"due {fencing.after_seconds} s after the loss"
+    waits = waiting_on(state, name)
+    is_sick = known is not None and not known.fenced and ailment_to_fence(state, name) is not None
+    if not waits and not is_sick:
+        return ""
+    if against := against_fence(state, name) if waits else brake_on_sick(state, name):
+        return f"held back: {against}"
+    return f"due {fencing.after_seconds} s after the loss" if waits else "due: its runs have their time to stop"
 
 
 def may_end_instead(run: Run) -> bool:

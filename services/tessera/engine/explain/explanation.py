@@ -515,6 +515,9 @@ def _stuck(state: State, run: Run) -> Iterator[str]:
         what = "It was" if run.stopping else "They were"
         yield f"{what} told to stop {since} ago and should have been gone {over} ago: no plan counts on its room now."
         yield "What is held stays held until the node says that the pods have ended, or the node is fenced."
+    for node in sorted({place.node for place in run.places}) if run.stopping else ():
+        if fenced := tell_fence(state, node):
+            yield f"The fencing webhook is to turn {node} off: {fenced}."
 
 
 def _idle(state: State, job: Job, run: Run) -> Iterator[str]:

@@ -79,7 +79,7 @@ function sick(nodes) {
 function done(node) {
   if (node.overruled) return "overruled by an operator";
   if (node.health_held_back) return "held back: too many of its pool are out";
-  return node.drained ? "takes nothing new" : "noted";
+  return node.drained ? `takes nothing new${node.fence ? `; the fencing webhook: ${node.fence}` : ""}` : "noted";
 }
 
 // A quota that is a part of the pool, with how much that is now.

@@ -206,7 +206,7 @@ def _below_minimum(registry: CollectorRegistry) -> Gauge:
 
 
 def _nodes_not_fenced(r: CollectorRegistry) -> Gauge:
-    text = "Silent nodes that hold stopped runs and are not turned off: the webhook failed, or too many were lately"
+    text = "Lost or sick nodes that are to be off and are not: the webhook failed, or too many were turned off lately"
     return Gauge("tessera_nodes_not_fenced", text, ["why"], registry=r)
 
 

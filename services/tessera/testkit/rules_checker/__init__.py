@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pydantic import ValidationError
 
 from tessera.testkit.checker.report import Report
-from tessera.testkit.rules_checker.backoff_rules import BackoffRules, FenceRules, SpareRules
+from tessera.testkit.rules_checker.backoff_rules import BackoffRules, FenceRules, SickFences, SpareRules
 from tessera.testkit.rules_checker.group_rules import GroupRules
 from tessera.testkit.rules_checker.never_rules import AskedSpecs, NeverRules
 from tessera.testkit.rules_checker.repeat_rules import RepeatRules
@@ -40,6 +40,7 @@ def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNK
     backoffs = BackoffRules(report, rules.quotas.cut)
     nevers, unmade, repeats = NeverRules(report, asked), UnmadeRules(report), RepeatRules(report)
     shifts, groups, fences, spares = ShiftRules(report), GroupRules(report), FenceRules(report), SpareRules(report)
+    sick_fences = SickFences(report)
     for stored in ledger:
         try:
             message = LEDGER_MESSAGE.validate_json(stored)
@@ -53,4 +54,5 @@ def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNK
         shifts.take(message)
         groups.take(message)
         fences.take(message)
+        sick_fences.take(message)
         spares.take(message)

@@ -10,6 +10,7 @@ from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.base import run_id
 from tessera_schemas.cluster.fencing import FENCED_WITHIN_MS, FenceAnswered, FenceDue, Fencing
+from tessera_schemas.cluster.health import HealthAction, HealthPolicy
 from tessera_schemas.cluster.mig_changes import MigChangeProposed
 from tessera_schemas.work.placement import Placement
 from tessera_schemas.work.run_ends import DISPLACING
@@ -111,8 +112,8 @@ class BackoffRules:
 
 class FenceRules:
     """
-    A node is turned off only as a fact asked for it and while it does not answer, once at a time, and no more of a pool
-    within an hour than is configured, unless an operator asked.
+    A node is turned off only as a fact asked for it and while it does not answer, or for its health, once at a time,
+    and no more of a pool within an hour than is configured, unless an operator asked. It is off only while silent.
     """
 
     def __init__(self, report: Report) -> None:
@@ -139,11 +140,11 @@ class FenceRules:
 
     def _ask(self, record: m.FenceAsked, message: m.LedgerMessage) -> None:
         node = record.node
-        due = any(isinstance(taken.fact, FenceDue) and taken.fact.node == node for taken in message.facts)
+        asked = [taken.fact for taken in message.facts if isinstance(taken.fact, FenceDue)]
+        due = (node, record.cause is not None) in {(fact.node, fact.sick) for fact in asked}
         self._demand(due, f"nobody asked to fence {node}")
-        seen = self._nodes.get(node)
-        silent = seen is not None and not (seen.ready or seen.cordoned or seen.gone)
-        self._demand(silent, f"{node} is to be fenced, and answers or is not there")
+        seen, is_there = self._nodes.get(node), record.cause is not None or self._is_silent(node)
+        self._demand(is_there, f"{node} is to be fenced, and answers or is not there")
         self._demand(node not in self._open, f"{node} is fenced twice at a time")
         self._open[node] = record.request
         if seen is None:
@@ -156,10 +157,15 @@ class FenceRules:
         self._demand(bool(percent) and (within or bool(record.by)), f"{node}: too many are fenced in an hour")
         self._asked[node] = seen.pool, message.ts
 
+    def _is_silent(self, node: str) -> bool:
+        seen = self._nodes.get(node)
+        return seen is not None and not (seen.ready or seen.cordoned or seen.gone)
+
     def _end(self, record: m.FenceEnded, message: m.LedgerMessage) -> None:
         node, outcome = record.node, record.outcome
         asked = self._open.pop(node, "")
         self._demand(asked == record.request or outcome == "undone", f"{node}: an end of a request that is not open")
+        self._demand(outcome != "off" or self._is_silent(node), f"{node} is said to be off, and answers")
         if outcome in ("off", "failed"):
             answers = [taken.fact for taken in message.facts if isinstance(taken.fact, FenceAnswered)]
             said = (node, record.request, outcome) in {(fact.node, fact.request, fact.outcome) for fact in answers}
@@ -167,6 +173,90 @@ class FenceRules:
 
     def _demand(self, holds: bool, text: str) -> None:
         self._report.demand(holds, "fence", self._n, text)
+
+
+class SickFences:
+    """
+    A node is turned off for its health only while a cause that asks for it keeps it out, once until it was well, and
+    after each gang there was told to stop, and had the time for notice and grace that its job asked for.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._report, self._policy = report, HealthPolicy()
+        self._ailments: dict[str, m.HealthNoted] = {}
+        self._out, self._asked = set[str](), set[str]()
+        self._seconds: dict[str, int] = {}  # of notice and grace, by job
+        self._gangs: dict[str, dict[int, str]] = {}  # by run the node of each rank
+        self._told: dict[str, int] = {}  # when each run was last told to stop
+        self._message: m.LedgerMessage
+
+    def take(self, message: m.LedgerMessage) -> None:
+        """Checks the records of a message in order."""
+        self._message = message
+        for record in message.records:
+            getattr(self, f"_{record.kind}", lambda _: None)(record)
+
+    def _config_set(self, r: m.ConfigSet) -> None:
+        fact = self._message.facts[r.fact].fact
+        if isinstance(fact, f.ConfigProposed):
+            self._policy = fact.body.health or HealthPolicy()
+
+    def _job_queued(self, r: m.JobQueued) -> None:
+        fact = self._message.facts[r.fact].fact
+        if isinstance(fact, f.JobAdmitted | f.NodeTestProposed):
+            notice = fact.spec.checkpoint.notice_seconds if fact.spec.checkpoint else 0
+            self._seconds[r.job_id] = notice + fact.spec.termination_grace_seconds
+
+    def _task_queued(self, r: m.TaskQueued) -> None:
+        self._seconds[r.job_id] = self._seconds.get(r.array, 0)
+
+    def _health_noted(self, r: m.HealthNoted) -> None:
+        self._ailments[r.node] = r
+        if not r.ailments:
+            self._asked.discard(r.node)
+
+    def _node_drained(self, r: m.NodeDrained) -> None:
+        (self._out.add if r.by and not r.undo else self._out.discard)(r.node)
+
+    def _allocated(self, r: m.Allocated) -> None:
+        self._gangs[run_id(r.job_id, r.attempt)] = {place.rank: place.node for place in r.placements}
+
+    def _revoked(self, r: m.Revoked) -> None:
+        self._told[r.run_id] = self._message.ts
+
+    def _spared(self, r: m.Spared) -> None:
+        self._told.pop(r.run_id, None)
+
+    def _finished(self, r: m.Finished) -> None:
+        """What it still holds has ended, or waits for the time that a cancelled job is given."""
+        for run in [name for name in self._gangs if name.rpartition("-")[0] == r.job_id]:
+            self._told.setdefault(run, self._message.ts)
+        self._seconds.pop(r.job_id, None)
+
+    def _released(self, r: m.Released) -> None:
+        held = self._gangs.pop(r.run_id, {})
+        if r.ranks:
+            self._gangs[r.run_id] = {rank: node for rank, node in held.items() if rank not in r.ranks}
+        else:
+            self._told.pop(r.run_id, None)
+
+    def _fence_asked(self, r: m.FenceAsked) -> None:
+        known = self._ailments.get(r.node)
+        causes = () if known is None or known.overruled else {each.ailment.cause for each in known.ailments}
+        asks = r.cause is not None and self._policy.action_for(r.cause) is HealthAction.FENCE
+        is_asked = asks and r.cause in causes and r.node in self._out
+        self._demand(r.cause is None or is_asked, f"{r.node} is to be turned off for {r.cause}")
+        if r.cause is None:
+            return
+        self._demand(r.node not in self._asked, f"{r.node} is turned off again, and was not well since")
+        self._asked.add(r.node)
+        for run in sorted(name for name, held in self._gangs.items() if r.node in held.values()):
+            told, seconds = self._told.get(run), self._seconds.get(run.rpartition("-")[0], 0)
+            had_time = told is not None and self._message.ts >= told + seconds * 1000
+            self._demand(had_time, f"{r.node} is to be turned off under {run}, which has time to save its work")
+
+    def _demand(self, holds: bool, text: str) -> None:
+        self._report.demand(holds, "fence", self._message.n, text)
 
 
 class SpareRules:

@@ -236,14 +236,14 @@ class SickNodes:
 
     def asks(self, nodes: Iterable[str]) -> bool:
         """Whether a node of a run is to be emptied for its health."""
-        return any(self._action(node) is HealthAction.EVICT for node in nodes)
+        return any(self._action(node) in (HealthAction.EVICT, HealthAction.FENCE) for node in nodes)
 
     def drained(self, r: m.NodeDrained, nodes: Mapping[str, f.NodeSeen]) -> None:
         """Demand that a node is closed for its health only if it is sick and few of its pool are, and opened if not."""
         (self.out.add if r.by and not r.undo else self.out.discard)(r.node)
         if not r.by or r.node not in nodes or nodes[r.node].gone:
             return
-        sick = self._action(r.node) in (HealthAction.DRAIN, HealthAction.EVICT)
+        sick = self._action(r.node) in (HealthAction.DRAIN, HealthAction.EVICT, HealthAction.FENCE)
         self._report.demand(sick is not r.undo, "health", self._n, f"{r.node} is {'opened' if sick else 'closed'}")
         there = {name for name, seen in nodes.items() if not seen.gone and seen.pool == nodes[r.node].pool}
         few = r.undo or len(self.out & there) <= max(1, len(there) * self.policy.out_percent // 100)

@@ -75,6 +75,8 @@ FAULTS = (
     "zones not kept",
     "slow start",
     "end in the notice",
+    "node turned off",
+    "sick node turned off",
 )
 SIMULATED = tuple(spec.name for spec in SPECS if not (spec.serves_http or spec.calls_out))
 """The services that meet others in the streams alone, and so can be simulated."""
@@ -101,13 +103,11 @@ NODES = tuple(row.name for park in PARKS for row in rows_of(park))
 EDGES = tuple(f"{phase.value} -> {to.value}" for phase, nexts in LEGAL.items() for to in sorted(nexts))
 
 UNREACHABLE = (
-    *("pods_found", "pods_taken_over", "health_seen"),
-    *("fence_due", "fence_answered", "fence_asked", "fence_ended"),
+    "pods_found",
+    "pods_taken_over",
+    "health_seen",
 )
-"""
-Kinds that follow from a ledger restored to an older end, from counters of GPUs, or from a webhook: no simulation has
-these.
-"""
+"""Kinds that follow from a ledger restored to an older end, or from counters of GPUs: no simulation has these."""
 FACTS = tuple(kind for model in FACT_TYPES if (kind := kind_of(model)) not in UNREACHABLE)
 PARTS = {"gang": "released: pods of a gang before their run", "beyond": "released: pods beyond a gang"}
 RULED = {"requeue": "revoked: again by a rule of the job", "failed": "revoked: for good by a rule of the job"}

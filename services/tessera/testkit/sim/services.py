@@ -25,6 +25,7 @@ from tessera.kernel.service.metrics import Metrics
 from tessera.kernel.tasks.shared import Shared
 from tessera.reclamation.prices.handlers import Learn
 from tessera.testkit.sim.coverage import CRASH_POINTS, Coverage
+from tessera.testkit.sim.devices.power import SimulatedPower
 from tessera.testkit.sim.faults import Crashed, Rates, Road, ServiceFaults
 from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
 from tessera_local.cluster.core import SimCluster
@@ -93,6 +94,7 @@ class SimulatedServices:
         self.broker = MemoryBroker(self.clock)
         self.broker.add_shard(SHARD, ACK_WAIT_SECONDS)
         self.cluster = SimCluster(self.clock, random.randrange(1 << 30), Options(odd_every=ODD_EVERY))
+        self._power = SimulatedPower(self.cluster, self.clock, coverage)
         self.views = MemoryViews(self.clock)
         self._learn, self._settings, self._groups = learn, settings, groups
         self.members: dict[str, Member] = {}
@@ -110,7 +112,7 @@ class SimulatedServices:
         serve, settings = service(name, self._settings)
         settings = settings.model_copy(update=self._of_all)
         if name == "reclamation":
-            serve = partial(serve, learn=self._learn or self._make_up)
+            serve = partial(serve, learn=self._learn or self._make_up, switch=self._power)
             settings = settings if self._learn else settings.model_copy(update=AT_ONCE)
         ports = self._ports(name, faults, clock, self._processes.setdefault(self._process_of(slot), Shared()))
         task = self.loop.create_task(self._run(slot, serve, ports, settings, stop))

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from tessera.testkit.sim.devices.asked import RULES, nic_claim
-from tessera.testkit.sim.devices.sickness import health_policy, reports
+from tessera.testkit.sim.devices.sickness import FENCING, health_policy, reports
 from tessera.testkit.sim.loop import EPOCH_MS
 from tessera_schemas import commands as c
 from tessera_schemas.base import job_id
@@ -214,7 +214,7 @@ def _body(random: Random, stops: bool) -> ConfigBody:
     if body.policy.requeues_max != 10:
         retries = body.policy.requeues_max
         health = health_policy(retries * 20, TENANTS[0], QUEUES[0], test_fails=retries == 2)
-        body = body.model_copy(update={"health": health})
+        body = body.model_copy(update={"health": health, "fencing": FENCING})
     return body.model_copy(update={"tenants": _tenants((TOLERATES,))}) if body.policy.earmark_seconds == 5 else body
 
 

@@ -36,7 +36,9 @@ class HealthRow:
             return "overruled"
         if self.node.health_held_back:
             return "held back"
-        return "drained" if self.node.drained else "noted"
+        # The detail of a request follows its first word, and is for `tessera doctor`.
+        fence = f", fence {self.node.fence.partition(':')[0]}" if self.node.fence else ""
+        return f"drained{fence}" if self.node.drained else "noted"
 
     def tested(self) -> str:
         """Outcome of the node's last test job, since when, and the job."""

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from functools import cache, partial
 from operator import attrgetter
 
-from tessera.domain.health.known import NodeHealth, with_word
+from tessera.domain.health.known import NodeHealth, describe, with_word
 from tessera.domain.state import State
+from tessera.domain.work.stops import ailment_to_fence
 from tessera.scheduler.decide.draft import Draft, judges
 from tessera.scheduler.decide.elastic import go_on_without
-from tessera.scheduler.decide.machines.nodes import end_earmarks_on, pool_told
-from tessera_schemas.cluster.health import Ailment, HealthAction, HealthPolicy, KnownAilment
+from tessera.scheduler.decide.machines.nodes import end_earmarks_on, end_fence, pool_told
+from tessera_schemas.cluster.health import Ailment, HealthPolicy, KnownAilment
 from tessera_schemas.facts import DrainRequested, HealthReported, HealthSeen
 from tessera_schemas.ledger import HealthNoted, NodeDrained, Revoked
 from tessera_schemas.reasons import Code, Reason
@@ -106,6 +107,7 @@ def settle_health(draft: Draft) -> None:
     # Who is well gives its place to who is sick in this very message: the other way round a full brake would hold
     # somebody back for a node that is open a moment later.
     _open_nodes(draft)
+    _end_fences(draft)
     state, policy = draft.state, policy_of(draft.state)
     if policy is None:
         return
@@ -128,16 +130,9 @@ def settle_health(draft: Draft) -> None:
             draft.add(NodeDrained(kind="node_drained", node=known.node, why=why, by=BY, pool=pool))
             end_earmarks_on(draft, known.node)
         # At each message, not only at the first: what was taken over from an older ledger may stand there since.
-        if action is HealthAction.EVICT:
+        if action.stops_runs:
             reason = Reason(code=Code.NODE_SICK, field=f"nodes.{known.node}", detail=describe(gravest))
             _stop_runs(draft, known.node, reason, BY)
-
-
-def describe(known: KnownAilment) -> str:
-    """An ailment in a few words, with its evidence."""
-    ailment = known.ailment
-    where = f" {ailment.device}" if ailment.device else ""
-    return f"{ailment.cause}{where} ({known.source}){': ' + ailment.evidence if ailment.evidence else ''}"
 
 
 def _open_nodes(draft: Draft) -> None:
@@ -152,6 +147,17 @@ def _open_nodes(draft: Draft) -> None:
         if known_now is None or policy is None or not known_now.wanted(policy).takes_out:
             pool = pool_told(state, drain.node)
             draft.add(NodeDrained(kind="node_drained", node=drain.node, undo=True, why=drain.why, by=BY, pool=pool))
+
+
+def _end_fences(draft: Draft) -> None:
+    """Takes back open requests for nodes that are well again, or that an operator opens or takes over."""
+    state = draft.state
+    there = [fence for _, fence in state.fences.items() if fence.cause and not fence.outcome]
+    for fence in sorted(there, key=attrgetter("node")):
+        known, drain = state.health.get(fence.node), state.drains.get(fence.node)
+        if ailment_to_fence(state, fence.node) is None:
+            is_undone = (known is not None and known.overruled) or (drain is not None and not drain.by)
+            end_fence(draft, fence, "undone" if is_undone else "back", "" if is_undone else "its health is better")
 
 
 def _hold_back(draft: Draft, known: NodeHealth, held_back: bool) -> None:

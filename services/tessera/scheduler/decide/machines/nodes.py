@@ -21,16 +21,17 @@ from tessera.domain.devices.offers import DeviceClass, KnownSelection, selection
 from tessera.domain.devices.resources import Need
 from tessera.domain.devices.slots import is_as_seen, while_held
 from tessera.domain.entities import MigChange, Run
-from tessera.domain.health.known import Fence
+from tessera.domain.health.known import Fence, describe
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
-from tessera.domain.work.stops import against_fence
+from tessera.domain.work.stops import against_fence, against_fence_of_sick, ailment_to_fence
 from tessera.engine.defragmentation.mig_changes import against_change
 from tessera.scheduler.decide.draft import Draft, judges
 from tessera.scheduler.decide.restarts import keep_rest
 from tessera_schemas.base import job_id
 from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.cluster.fencing import FenceAnswered, FenceDue
+from tessera_schemas.cluster.health import HealthCause
 from tessera_schemas.cluster.labels import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
 from tessera_schemas.cluster.mig_changes import MigChangeProposed
 from tessera_schemas.cluster.pools import MigChanges
@@ -150,7 +151,13 @@ def _selectors(state: State, need: Need) -> list[set[str]]:
 @judges(FenceDue)
 def on_fence_due(draft: Draft, index: int, fact: FenceDue) -> None:
     """Ask the webhook to turn the node off, unless something is against it by now."""
-    if not against_fence(draft.state, fact.node):
+    state = draft.state
+    if fact.sick:
+        ailment = ailment_to_fence(state, fact.node)
+        if ailment is not None and not against_fence_of_sick(state, fact.node, state.ts):
+            why = f"{describe(ailment)}; out for it for {fact.seconds} s"
+            _ask_fence(draft, fact.node, why, cause=ailment.ailment.cause)
+    elif not against_fence(state, fact.node):
         _ask_fence(draft, fact.node, f"silent for {fact.seconds} s, and stopped runs hold something there")
 
 
@@ -160,33 +167,37 @@ def pool_told(state: State, node: str) -> str:
     return "" if known is None else known.pool
 
 
-def _ask_fence(draft: Draft, node: str, why: str, by: str = "") -> None:
+def _ask_fence(draft: Draft, node: str, why: str, cause: HealthCause | None = None) -> None:
     state = draft.state
     # The ledger's identity is in the key: a webhook may remember the requests of a ledger that is no more.
     request, pool = job_id(state.ledger_id, node, str(state.n)), pool_told(state, node)
-    draft.add(FenceAsked(kind="fence_asked", node=node, request=request, why=why, by=by, pool=pool))
+    draft.add(FenceAsked(kind="fence_asked", node=node, request=request, why=why, pool=pool, cause=cause))
 
 
 @judges(FenceAnswered)
 def on_fence_answered(draft: Draft, index: int, fact: FenceAnswered) -> None:
-    """End the request that is open; an answer to any other comes too late."""
+    """End the request that is open; an answer to any other comes too late, and that a node is off while it answers."""
     # An answer to a request before this one may have waited for the whole time of that loss.
-    fence = draft.state.fences.get(fact.node)
-    if fence is not None and fence.request == fact.request and not fence.outcome:
-        _end_fence(draft, fence, fact.outcome, fact.detail)
+    fence, node = draft.state.fences.get(fact.node), draft.state.nodes.get(fact.node)
+    if fence is None or fence.request != fact.request or fence.outcome:
+        return
+    if fact.outcome != "off" or (node is not None and node.silent):
+        end_fence(draft, fence, fact.outcome, fact.detail)
 
 
 def end_fence_of(draft: Draft, seen: NodeSeen) -> None:
-    """Ends the open request for a node that is seen to answer, or is gone."""
+    """Ends the open request for a node that is gone, or is seen to answer where it was asked for its silence."""
     fence = draft.state.fences.get(seen.name)
-    if fence is not None and not fence.outcome and (seen.ready or seen.cordoned or seen.gone):
-        _end_fence(draft, fence, "gone" if seen.gone else "back")
+    answers = (seen.ready or seen.cordoned) and fence is not None and not fence.cause
+    if fence is not None and not fence.outcome and (answers or seen.gone):
+        end_fence(draft, fence, "gone" if seen.gone else "back")
 
 
-def _end_fence(draft: Draft, fence: Fence, outcome: str, detail: str = "", by: str = "") -> None:
+def end_fence(draft: Draft, fence: Fence, outcome: str, detail: str = "") -> None:
+    """Ends a request."""
     ended = {"kind": "fence_ended", "node": fence.node, "request": fence.request}
     ended["pool"] = pool_told(draft.state, fence.node)
-    draft.add(FenceEnded.model_validate({**ended, "outcome": outcome, "detail": detail, "by": by}))
+    draft.add(FenceEnded.model_validate({**ended, "outcome": outcome, "detail": detail}))
 
 
 def back_off(draft: Draft, node: str, reason: Reason) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+from tessera_schemas.cluster.fencing import Fencing
 from tessera_schemas.cluster.health import (
     Ailment,
     HealthAction,
@@ -15,7 +16,13 @@ from tessera_schemas.cluster.health import (
 from tessera_schemas.commands import ReportHealth
 from tessera_schemas.job import Template
 
-ACTIONS = {HealthCause.SLOW: HealthAction.EVICT, HealthCause.GPU_LOST: HealthAction.IGNORE}
+FENCED = HealthCause.GPU_FAULT
+ACTIONS = {
+    HealthCause.SLOW: HealthAction.EVICT,
+    HealthCause.GPU_LOST: HealthAction.IGNORE,
+    FENCED: HealthAction.FENCE,
+}
+FENCING = Fencing(url="https://power.example/fence", after_seconds=1, timeout_seconds=20, at_most_percent=40)
 
 
 def health_policy(out_percent: int, tenant: str, queue: str, test_fails: bool) -> HealthPolicy:
@@ -38,4 +45,12 @@ def reports(random: Random, nodes: tuple[str, ...], seconds: float) -> Iterator[
         if random.random() < 0.8:
             said += [(at + random.uniform(0.05, 4), ())] + [(at + 4.1, ailments), (at + 4.2, ())] * random.randrange(3)
         for when, what in said:
-            yield when, ReportHealth(kind="report_health", v=1, node=node, source=source, ailments=what).to_bytes()
+            yield when, _report(node, source, what)
+    if random.random() < 0.7:
+        node, at = random.choice(nodes), random.uniform(1.0, seconds / 2)
+        yield at, _report(node, "power", (Ailment(cause=FENCED),))
+        yield at + random.uniform(2, 20), _report(node, "power", ())
+
+
+def _report(node: str, source: str, ailments: tuple[Ailment, ...]) -> bytes:
+    return ReportHealth(kind="report_health", v=1, node=node, source=source, ailments=ailments).to_bytes()
