@@ -30,7 +30,7 @@ from tessera_local.platform import EVENTS_BYTES_MAX, Platform
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.cluster.fencing import Fencing
-from tessera_schemas.cluster.health import Ailment, HealthCause, HealthPolicy
+from tessera_schemas.cluster.health import Ailment, HealthCause, HealthPolicy, HealthTest, ReputationPolicy
 from tessera_schemas.cluster.labels import (
     LEDGER_LABEL,
     MANAGED_BY_LABEL,
@@ -45,7 +45,7 @@ from tessera_schemas.cluster.pools import MigChanges, MigConfig, Pool
 from tessera_schemas.commands import DrainNode, EndReservation, ReportHealth, ReserveNodes
 from tessera_schemas.config import ConfigBody, Policy, Queue, Quota
 from tessera_schemas.facts import FactMessage, RunEnded
-from tessera_schemas.job import JobProgress
+from tessera_schemas.job import JobProgress, Template
 from tessera_schemas.shard.bookings import BookedWindow
 from tessera_schemas.work.arrays import ServiceSize
 from tests.chaos.skewed import write_skew
@@ -224,6 +224,23 @@ async def test_nodes_are_sick_and_more_of_them_than_may_be_out(live: Live, prome
     for node in ("gpu-0", "gpu-1"):
         await operate(live, ReportHealth(kind="report_health", v=1, node=node, source="agent"))
     await prometheus.until_silent("TesseraNodeSick")
+
+
+async def test_a_test_of_suspected_nodes_fails_wherever_it_is_tried(live: Live, prometheus: Prometheus) -> None:
+    known = live.state.config
+    fails = {f"{SIMULATE_PREFIX}seconds": "0.1", f"{SIMULATE_PREFIX}exit-code": "1"}
+    test = HealthTest(tenant="lab", queue="default", template=Template(image="test:1", annotations=fails))
+    policy = HealthPolicy(out_percent=50, reputation=ReputationPolicy(), test=test)
+    await live.configure(known.body.model_copy(update={"health": policy}), known.version)
+    suspected = (Ailment(cause=HealthCause.SUSPECTED, evidence="two jobs failed there"),)
+    for node in ("gpu-0", "gpu-1"):
+        report = ReportHealth(kind="report_health", v=1, node=node, source="agent", ailments=suspected)
+        await operate(live, report)
+    await prometheus.until_rings("TesseraNodeTestBroken")
+    await live.configure(known.body, known.version + 1)
+    await prometheus.until_silent("TesseraNodeTestBroken")
+    for node in ("gpu-0", "gpu-1"):
+        await operate(live, ReportHealth(kind="report_health", v=1, node=node, source="agent"))
 
 
 async def test_a_mig_manager_takes_too_long_and_then_fails(live: Live, prometheus: Prometheus) -> None:

@@ -44,8 +44,9 @@ class NodeTestProposals:
 
     def _tell_broken(self) -> None:
         """Says, each time that it comes to be so, that nobody is tested since the test fails wherever it is tried."""
+        failed = sorted(name for name, row in self._state.node_tests.items() if row.failures)
         broken = is_broken(self._state.node_tests.values())
         if broken and not self._told:
-            failed = sorted(name for name, row in self._state.node_tests.items() if row.failures)
             log.warning("node_test_broken", nodes=failed)
         self._told = broken
+        self._ports.metrics.node_test_broken.set(len(failed) if broken else 0)

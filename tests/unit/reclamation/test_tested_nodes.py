@@ -8,6 +8,7 @@ from tessera.domain.work.phases import Phase
 from tessera_schemas.cluster.health import Ailment, HealthCause, HealthPolicy, HealthTest, ReputationPolicy
 from tessera_schemas.facts import HealthReported
 from tessera_schemas.job import Template
+from tests.builders import config_proposed
 from tests.unit.binder.cluster_world import RESERVED, World
 
 A, B = "node-a", "node-b"
@@ -79,3 +80,9 @@ async def test_a_test_that_fails_wherever_it_is_tried_is_told_once() -> None:
             await w.run(4 * LOOK)
         told = [each["nodes"] for each in logs if each["event"] == "node_test_broken"]
         assert (told, len(w.said("node_test_proposed"))) == ([[A, B]], 2)
+        measured = w.metrics["reclamation"].registry.get_sample_value
+        assert measured("tessera_node_test_broken") == 2
+        body = w.state.config.body.model_copy(update={"health": policy(seconds="1")})
+        await w.commit(config_proposed(body, w.state.config.version))
+        await w.run(LOOK)
+        assert measured("tessera_node_test_broken") == 0

@@ -101,6 +101,11 @@ class Metrics:
             "tessera_runs_stalled", "Runs that were warned of, as their pods report too little progress", registry=r
         )
         self.nodes_not_fenced = _nodes_not_fenced(r)
+        self.node_test_broken = Gauge(
+            "tessera_node_test_broken",
+            "Nodes on which the test of suspected nodes failed, if it passed nowhere",
+            registry=r,
+        )
         self.services_below_minimum = _below_minimum(r)
         self.reservations_unserved = _unserved(r)
         self.redis_bytes = Gauge("tessera_redis_bytes", "What Redis holds, as projection sees it", registry=r)
