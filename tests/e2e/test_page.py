@@ -149,9 +149,11 @@ async def test_sick_nodes_are_listed_with_what_is_wrong_who_says_so_and_what_is_
         assert first["ailments"] == []
         ailment = {"cause": "gpu_lost", "device": "GPU-3", "evidence": "XID 79"}
         known = {"source": "dcgm", "ailment": ailment, "since_ts": 1_700_000_000_000}
-        first |= {"ailments": [known], "drained": True, "drained_by": "health"}
+        first |= {"ailments": [known], "drained": True, "drained_by": "health", "fence": "asked"}
+        first |= {"test": {"job_id": "a" * 20, "since_ts": 1_700_000_000_000, "failures": 1}}
         mild = {"cause": "reported", "device": "", "evidence": "<b>fans</b>"}
         second |= {"ailments": [{**known, "source": "rack-agent", "ailment": mild}], "health_held_back": True}
+        second |= {"test": {"job_id": "b" * 20, "since_ts": 1, "ended_ts": 1_700_000_000_000, "outcome": "passed"}}
         await route.fulfill(json=said)
 
     async with signed_in(browser, live) as page:
@@ -164,10 +166,15 @@ async def test_sick_nodes_are_listed_with_what_is_wrong_who_says_so_and_what_is_
         lost = rows.filter(has_text="dcgm").get_by_role("cell")
         await expect(lost.nth(1)).to_have_text("a GPU does not answer any more (XID 79)")
         await expect(lost.nth(4)).to_have_text("GPU-3: XID 79")
-        await expect(lost.nth(5)).to_have_text("takes nothing new")
+        await expect(lost.nth(5)).to_have_text("takes nothing new; the fencing webhook: asked")
+        await expect(lost.nth(6)).to_have_text(
+            re.compile(r"^under test since .+, its job; before: 0 passed, 1 failed$")
+        )
+        await expect(lost.nth(6).get_by_role("link")).to_have_attribute("href", f"#/jobs/{'a' * 20}")
         mild = rows.filter(has_text="rack-agent").get_by_role("cell")
         await expect(mild.nth(4)).to_have_text("<b>fans</b>")
         await expect(mild.nth(5)).to_have_text("held back: too many of its pool are out")
+        await expect(mild.nth(6)).to_have_text(re.compile("^passed .+, its job$"))
         await is_accessible(page, 1280)
         await page.unroute(listed)
 

@@ -35,6 +35,11 @@ def test_a_test_that_runs_is_shown_since_it_was_queued() -> None:
     assert cell(node(outcome="")) == f"under test {local_time(ENDED - 60_000):%Y-%m-%d %H:%M}, job {JOB}"
 
 
+def test_a_test_that_runs_is_shown_with_how_those_before_it_ended() -> None:
+    assert cell(node(outcome="", passes=1, failures=2)).endswith(f"job {JOB}, before: 1 passed, 2 failed")
+    assert "before" not in cell(node(ended_ts=ENDED, outcome="passed", passes=1))
+
+
 @pytest.mark.parametrize(
     ("fence", "state"),
     [("", "drained"), ("asked", "drained, fence asked"), ("failed: no such machine", "drained, fence failed")],

@@ -67,12 +67,12 @@ function slots(pools) {
       row(heads, [pool.pool, `${size} GPU${size > 1 ? "s" : ""}`, String(count), largest.map(([level, most]) => `${most} in one ${level}`).join(", ")]))));
 }
 
-const SICK = [["Node"], ["What is wrong"], ["Since"], ["Said by"], ["Evidence", "widest"], ["What is done"]];
+const SICK = [["Node"], ["What is wrong"], ["Since"], ["Said by"], ["Evidence", "widest"], ["What is done"], ["Last test"]];
 
 function sick(nodes) {
   const rows = nodes.flatMap((node) => (node.ailments ?? []).map(({ source, ailment, since_ts: since }) => row(SICK, [
     node.name, el("span", { title: ailment.cause }, words(ailment.cause)), moment(since), source,
-    [ailment.device, ailment.evidence].filter(Boolean).join(": "), done(node)])));
+    [ailment.device, ailment.evidence].filter(Boolean).join(": "), done(node), tested(node.test)])));
   return rows.length ? [el("h2", {}, "Nodes that are not well"), table("What is wrong with nodes, who says so, and what is done about it", SICK, rows)] : [];
 }
 
@@ -80,6 +80,15 @@ function done(node) {
   if (node.overruled) return "overruled by an operator";
   if (node.health_held_back) return "held back: too many of its pool are out";
   return node.drained ? `takes nothing new${node.fence ? `; the fencing webhook: ${node.fence}` : ""}` : "noted";
+}
+
+// The last test job of a suspect; of one that lives also how those before it ended.
+function tested(test) {
+  if (!test) return "";
+  const { passes = 0, failures = 0 } = test;
+  const before = !test.outcome && passes + failures ? `; before: ${passes} passed, ${failures} failed` : "";
+  const said = { passed: "passed ", failed: "failed ", nothing: "came to nothing " }[test.outcome] ?? "under test since ";
+  return el("span", {}, said, moment(test.ended_ts || test.since_ts), ", ", jobLink(test.job_id, "its job"), before);
 }
 
 // A quota that is a part of the pool, with how much that is now.

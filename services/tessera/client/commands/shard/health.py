@@ -41,12 +41,15 @@ class HealthRow:
         return f"drained{fence}" if self.node.drained else "noted"
 
     def tested(self) -> str:
-        """Outcome of the node's last test job, since when, and the job."""
+        """Outcome of the node's last test job, since when, and the job; of one that lives also what came before."""
         test = self.node.test
         if test is None:
             return ""
         when = local_time(test.ended_ts or test.since_ts)
-        return f"{test.outcome or 'under test'} {when:%Y-%m-%d %H:%M}, job {test.job_id}"
+        before = f", before: {test.passes} passed, {test.failures} failed" if test.passes or test.failures else ""
+        return (
+            f"{test.outcome or 'under test'} {when:%Y-%m-%d %H:%M}, job {test.job_id}{'' if test.outcome else before}"
+        )
 
 
 HEALTH: list[Column[HealthRow]] = [
