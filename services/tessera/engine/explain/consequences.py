@@ -222,7 +222,7 @@ def _try_drain(now: State, order: DrainNode) -> Consequences:
 
 
 def _try_booking(now: State, order: ReserveNodes) -> Consequences:
-    """Whom the windows would stop: the runs there that nothing ends in time."""
+    """Runs that the windows would stop: those there that nothing ends in time."""
     made = choose_booking(now, order)
     if isinstance(made, Reason):
         return Consequences(notes=(made.sentence(),))

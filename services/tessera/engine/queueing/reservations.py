@@ -180,7 +180,7 @@ class Trying:
 
 
 def _closed(nodes: Mapping[str, Node], shut: Collection[str]) -> dict[str, Node]:
-    """Those of the nodes that are shut, with no place for a pod."""
+    """Shut nodes of these, with no place for a pod."""
     return {name: replace(nodes[name], pods_free=0) for name in shut if name in nodes}
 
 

@@ -101,11 +101,7 @@ class Metrics:
             "tessera_runs_stalled", "Runs that were warned of, as their pods report too little progress", registry=r
         )
         self.nodes_not_fenced = _nodes_not_fenced(r)
-        self.node_test_broken = Gauge(
-            "tessera_node_test_broken",
-            "Nodes on which the test of suspected nodes failed, if it passed nowhere",
-            registry=r,
-        )
+        self.node_test_broken = _test_broken(r)
         self.services_below_minimum = _below_minimum(r)
         self.reservations_unserved = _unserved(r)
         self.redis_bytes = Gauge("tessera_redis_bytes", "What Redis holds, as projection sees it", registry=r)
@@ -198,6 +194,11 @@ class Metrics:
 def _class_devices(r: CollectorRegistry) -> Gauge:
     told = "Devices that drivers publish on the nodes of a pool, by class: offered, of which taken and tainted"
     return Gauge("tessera_class_devices", told, ["pool", "device_class", "state"], registry=r)
+
+
+def _test_broken(registry: CollectorRegistry) -> Gauge:
+    text = "Nodes on which the test of suspected nodes failed, if it passed nowhere"
+    return Gauge("tessera_node_test_broken", text, registry=registry)
 
 
 def _unserved(registry: CollectorRegistry) -> Gauge:
