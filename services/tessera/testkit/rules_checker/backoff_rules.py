@@ -196,13 +196,17 @@ class SickFences:
         for record in message.records:
             getattr(self, f"_{record.kind}", lambda _: None)(record)
 
+    def _cited(self, at: int) -> f.AnyFact | None:
+        # A false message may cite a fact that it does not have, which the invariant checker tells.
+        return self._message.facts[at].fact if 0 <= at < len(self._message.facts) else None
+
     def _config_set(self, r: m.ConfigSet) -> None:
-        fact = self._message.facts[r.fact].fact
+        fact = self._cited(r.fact)
         if isinstance(fact, f.ConfigProposed):
             self._policy = fact.body.health or HealthPolicy()
 
     def _job_queued(self, r: m.JobQueued) -> None:
-        fact = self._message.facts[r.fact].fact
+        fact = self._cited(r.fact)
         if isinstance(fact, f.JobAdmitted | f.NodeTestProposed):
             notice = fact.spec.checkpoint.notice_seconds if fact.spec.checkpoint else 0
             self._seconds[r.job_id] = notice + fact.spec.termination_grace_seconds
@@ -228,7 +232,7 @@ class SickFences:
         self._told.pop(r.run_id, None)
 
     def _finished(self, r: m.Finished) -> None:
-        """What it still holds has ended, or waits for the time that a cancelled job is given."""
+        """Ends what it still holds: that has stopped, or waits for the time that a cancelled job is given."""
         for run in [name for name in self._gangs if name.rpartition("-")[0] == r.job_id]:
             self._told.setdefault(run, self._message.ts)
         self._seconds.pop(r.job_id, None)
