@@ -6,7 +6,7 @@ import pytest
 
 from tessera.domain.devices.free_slots import Unused
 from tessera.domain.entities import Run
-from tessera.domain.idle import IdlePolicy, idle_policy
+from tessera.domain.quota.idle import IdlePolicy, idle_policy
 from tessera.engine.explain.explanation import explain
 from tessera.engine.placement.free_slots import slots
 from tessera_schemas.config import Queue

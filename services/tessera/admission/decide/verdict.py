@@ -14,8 +14,8 @@ from tessera.admission.decide.pods import not_granted, not_the_clients, too_larg
 from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.domain.devices.levels import in_short, unknown_levels
 from tessera.domain.devices.resources import Amount
-from tessera.domain.idle import jobs_choose
 from tessera.domain.queues import QueueTree, QuotaBook
+from tessera.domain.quota.idle import jobs_choose
 from tessera.domain.quota.queue_settings import longest_time_limit, time_limit_fault
 from tessera_schemas.base import Json
 from tessera_schemas.commands import AdoptJob, SubmitJob

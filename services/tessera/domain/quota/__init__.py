@@ -1,1 +1,1 @@
-"""Settings of queues, quotas that are parts of a pool, and bookings of nodes in time."""
+"""Settings of queues and of idle runs, quotas that are parts of a pool, and bookings of nodes in time."""

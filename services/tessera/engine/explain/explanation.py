@@ -15,8 +15,8 @@ from tessera.domain.devices.resources import WHOLE_GPU
 from tessera.domain.entities import RESTART, EndedJob, Job, RefusedWork, Run
 from tessera.domain.folding.spending import spent_budgets
 from tessera.domain.health.folding import find_suspects
-from tessera.domain.idle import idle_policy
 from tessera.domain.queues import QuotaBook
+from tessera.domain.quota.idle import idle_policy
 from tessera.domain.quota.queue_settings import session_address
 from tessera.domain.state import State
 from tessera.domain.work.evidence import FitFailure, at_their_best

@@ -17,7 +17,7 @@ from tessera.domain.devices.offers import ClassUse, sum_classes
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed
 from tessera.domain.entities import Earmark
 from tessera.domain.health.spares import find_spares
-from tessera.domain.idle import idle_policy
+from tessera.domain.quota.idle import idle_policy
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.stops import pool_of

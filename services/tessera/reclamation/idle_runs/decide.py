@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tessera.domain.entities import Run
-from tessera.domain.idle import IdlePolicy
+from tessera.domain.quota.idle import IdlePolicy
 from tessera_schemas.cluster.labels import pod_name
 from tessera_schemas.facts import RunIdle
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 
 from tessera.domain.entities import Run
-from tessera.domain.idle import idle_policy
+from tessera.domain.quota.idle import idle_policy
 from tessera.domain.state import State
 from tessera.domain.work.stops import pool_of
 from tessera.kernel.errors import Transient

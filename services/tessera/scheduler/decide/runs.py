@@ -3,7 +3,7 @@
 from typing import Literal
 
 from tessera.domain.entities import Earmark, Job, Run
-from tessera.domain.idle import idle_policy
+from tessera.domain.quota.idle import idle_policy
 from tessera.domain.state import State
 from tessera.domain.work.dependencies import explain_detached
 from tessera.domain.work.gang import RestartingCopy
