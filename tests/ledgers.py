@@ -45,7 +45,13 @@ class Committed:
         return self.shard.state
 
     def commit(
-        self, *facts: AnyFact, orders: Sequence[Order] = (), ms: int = 1000, holder: str = "", checkpoint: bool = False
+        self,
+        *facts: AnyFact,
+        orders: Sequence[Order] = (),
+        ms: int = 1000,
+        holder: str = "",
+        checkpoint: bool = False,
+        starts_since: int = 0,
     ) -> LedgerMessage:
         state = self.state
         self.ts += ms
@@ -62,6 +68,7 @@ class Committed:
             state_hash=self.shard.hasher.of(state) if checkpoint else "",
             facts=tuple(taken),
             orders=tuple(orders),
+            starts_since=starts_since,
         )
         message = LedgerMessage(
             v=1,
@@ -76,6 +83,7 @@ class Committed:
             facts_upto=inputs.facts_upto,
             facts=inputs.facts,
             orders=inputs.orders,
+            starts_since=inputs.starts_since,
             records=tuple(decide(state, inputs, self.capacity).records),
         )
         self.stored.append(message.to_bytes())

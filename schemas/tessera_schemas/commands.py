@@ -231,6 +231,17 @@ class ReportCheckpoint(Strict):
     ] = ""
 
 
+class AnswerMove(Strict):
+    """Answer for the job's run, which is asked to move: it does, or it stays where it is."""
+
+    kind: Literal["answer_move"]
+    v: Literal[1]
+    job_id: JobId
+    accept: Annotated[bool, Field(description="Whether the run moves; false: it stays")]
+    attempt: Annotated[Count, Field(description="Attempt of the run that answers; 0: the present run")] = 0
+    tenant: Name | None = None
+
+
 class TellDataset(ToldPlaces):
     """Say which nodes have a data set of the tenant, and which have it no more."""
 
@@ -336,7 +347,7 @@ JobCommand = (
     | ShiftRoles
     | ResizePods
 )
-AnyTenantCommand = SubmitJob | SubmitTemplate | ReportCheckpoint | TellDataset | JobCommand
+AnyTenantCommand = SubmitJob | SubmitTemplate | ReportCheckpoint | AnswerMove | TellDataset | JobCommand
 AnyClusterCommand = AdoptJob | CancelJob
 AnyOperatorCommand = ApplyConfig | DrainNode | ReportHealth | GrantBudget | ReserveNodes | EndReservation | JobCommand
 TenantCommand = Annotated[AnyTenantCommand, Field(discriminator="kind")]

@@ -20,6 +20,7 @@ from tessera_schemas.cluster.pools import DataCaches
 from tessera_schemas.cluster.pools import Pool as Pool
 from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue, Toleration
 from tessera_schemas.shard.lending import Lending
+from tessera_schemas.shard.moves import Moves
 from tessera_schemas.shard.receivers import Subscriber, Webhook
 from tessera_schemas.work.budgets import Budget
 from tessera_schemas.work.measured_use import SessionDefaults
@@ -382,6 +383,10 @@ class Policy(Strict):
         ),
     ] = later("unconstrained")
     data_caches: Annotated[DataCaches, Field(description="Caches of nodes for data sets")] = later(DataCaches())
+    move_answer_seconds: Annotated[
+        Count, Field(le=86_400, description="Seconds for which a run may answer whether it moves; 0: nobody is asked")
+    ] = later(0)
+    moves: Annotated[Moves, Field(description="Rules of moves, where `defragment` is on")] = later(Moves())
 
 
 class Defaults(Strict):

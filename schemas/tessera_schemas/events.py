@@ -302,6 +302,35 @@ class JobStalledV1(RunEvent):
     ] = False
 
 
+class JobMoveOfferedV1(RunEvent):
+    """The run is asked to stop here and start elsewhere, so that a job that waits finds its room in one piece."""
+
+    type: ClassVar[str] = "io.tessera.job.move-offered.v1"
+    by: Annotated[str, Field(description="Job that waits for the room; another tenant's job is not named")] = ""
+    deadline: Annotated[int, Field(description="End of the time to answer, in milliseconds since the Unix epoch")]
+    net_gpu_seconds: Annotated[
+        int, Field(description="GPU time that all moves for that job gain together, less what they lose")
+    ] = 0
+    lost_gpu_seconds: Annotated[
+        int, Field(description="GPU time that this run would lose now; a checkpoint makes it less")
+    ] = 0
+
+
+class JobMoveAnsweredV1(RunEvent):
+    """The run that was asked to move agrees, or stays; it moves only once that still helps the job that waits."""
+
+    type: ClassVar[str] = "io.tessera.job.move-answered.v1"
+    how: Annotated[str, Field(description="`accepted`, `vetoed`, `checkpoint` (a new one) or `silence` (no answer)")]
+    moves: bool = False
+
+
+class JobMoveWithdrawnV1(RunEvent):
+    """The run that was asked to move goes on where it is."""
+
+    type: ClassVar[str] = "io.tessera.job.move-withdrawn.v1"
+    reason: PublicReason
+
+
 class JobRolloutV1(JobEvent):
     """A service begins to replace its replicas by those of another revision, has done so, or stops since they fail."""
 

@@ -26,6 +26,7 @@ from tessera_schemas.shard.bookings import BookingAsked as BookingAsked
 from tessera_schemas.shard.bookings import BookingEndAsked as BookingEndAsked
 from tessera_schemas.shard.health_records import HealthReported as HealthReported
 from tessera_schemas.shard.health_records import HealthSeen as HealthSeen
+from tessera_schemas.shard.moves import MoveReplied as MoveReplied
 from tessera_schemas.shard.records import FACTS as FACTS
 from tessera_schemas.shard.records import AnyFact as AnyFact
 from tessera_schemas.work.adopted import Adopted, Service

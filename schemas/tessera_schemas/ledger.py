@@ -25,6 +25,9 @@ from tessera_schemas.shard.bookings import Booked as Booked
 from tessera_schemas.shard.bookings import BookingEnded as BookingEnded
 from tessera_schemas.shard.bookings import BookingRefused as BookingRefused
 from tessera_schemas.shard.health_records import HealthNoted as HealthNoted
+from tessera_schemas.shard.moves import MoveAnswered as MoveAnswered
+from tessera_schemas.shard.moves import MoveOffered as MoveOffered
+from tessera_schemas.shard.moves import MoveWithdrawn as MoveWithdrawn
 from tessera_schemas.shard.orders import Order
 from tessera_schemas.shard.records import RECORDS as RECORDS
 from tessera_schemas.shard.records import AnyRecord as AnyRecord

@@ -122,6 +122,10 @@ class Code(StrEnum):
     NOT_WAITING = "NotWaiting"
     NOT_ALLOWED_BY_PRESET = "NotAllowedByPreset"
     NO_NET_GAIN = "NoNetGain"
+    MOVE_OFFERED = "MoveOffered"
+    MOVE_VETOED = "MoveVetoed"
+    MOVE_NOT_NEEDED = "MoveNotNeeded"
+    NO_MOVE_OFFERED = "NoMoveOffered"
     # why learnt prices are not used
     PRICES_OUTDATED = "PricesOutdated"
     PRICES_DO_NOT_FIT = "PricesDoNotFit"
@@ -284,6 +288,10 @@ SENTENCES: dict[Code, str] = {
     Code.NOT_WAITING: "the job does not wait any more",
     Code.NOT_ALLOWED_BY_PRESET: "the preemption preset does not allow it",
     Code.NO_NET_GAIN: "the runs that would move lose more than the waiting job gains",
+    Code.MOVE_OFFERED: "runs in the way are asked to move; their answers are waited for",
+    Code.MOVE_VETOED: "a run in the way was asked to move, and stays",
+    Code.MOVE_NOT_NEEDED: "the move would not help the job that it was for any more",
+    Code.NO_MOVE_OFFERED: "nobody has asked the job to move",
     Code.PRICES_OUTDATED: "the mix of jobs or its nodes have changed, or the mix was priced already",
     Code.PRICES_DO_NOT_FIT: "the prices are not one for each known kind of pod, within bounds",
     Code.CANCELLED: "it was cancelled",

@@ -277,6 +277,7 @@ COMMANDS: tuple[Strict, ...] = (
     commands.ReportCheckpoint(
         kind="report_checkpoint", v=1, job_id=JOB, path="/data/step-100", attempt=2, tenant="lab"
     ),
+    commands.AnswerMove(kind="answer_move", v=1, job_id=JOB, accept=True, attempt=2, tenant="lab"),
     commands.AdoptJob(kind="adopt_job", v=1, key="uid-7", spec=SPEC, adopted=ADOPTED),
     commands.CancelJob(kind="cancel_job", v=1, job_id=JOB, tenant="lab", why="not needed"),
     commands.HoldJob(kind="hold_job", v=1, job_id=JOB, tenant="lab"),
@@ -350,6 +351,7 @@ FACTS: tuple[facts.AnyFact, ...] = (
     facts.OwnerEnded(kind="owner_ended", job_id=JOB, reason=Reason(code=Code.OWNER_FAILED, detail="Job/train")),
     facts.PodsFound(kind="pods_found", job_id=JOB, nodes=("node-a", "node-b"), uids=("uid-0", "uid-1")),
     facts.CheckpointReported(kind="checkpoint_reported", job_id=JOB, tenant="lab", path="/data/step-100", attempt=2),
+    facts.MoveReplied(kind="move_replied", job_id=JOB, accept=True, tenant="lab", attempt=2),
     facts.mig_changes.MigChangeProposed(
         kind="mig_change_proposed",
         job_id=JOB,
@@ -507,6 +509,11 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.UseNoted(kind="use_noted", fact=1, run_id=RUN),
     SessionWarned(kind="session_warned", run_id=RUN, stops_ts=TS + 600_000),
     Stalled(kind="stalled", run_id=RUN, reason=WHY, nodes=("node-a",), held_back=True),
+    ledger.MoveOffered(
+        kind="move_offered", run_id=RUN, by=OTHER, deadline=TS + 60_000, net_gpu_seconds=7200, lost_gpu_seconds=900
+    ),
+    ledger.MoveAnswered(kind="move_answered", run_id=RUN, how="checkpoint", moves=True),
+    ledger.MoveWithdrawn(kind="move_withdrawn", run_id=RUN, reason=Reason(code=Code.MOVE_NOT_NEEDED)),
     RungTaken(kind="rung_taken", job_id=JOB, rung="domain", count=2, nodes=("node-a",), domain="rack=r1"),
     ledger.Saved(kind="saved", run_id=RUN, path="/data/step-100"),
     ledger.Held(kind="held", job_id=JOB, by="lab", undo=True),
@@ -674,6 +681,9 @@ EVENTS: tuple[events.PublicEvent, ...] = (
     events.JobStalledV1(
         **RUN_FIELDS, reason=PublicReason.model_validate(WHY.model_dump()), nodes=("node-a",), held_back=True
     ),
+    events.JobMoveOfferedV1(**RUN_FIELDS, by=OTHER, deadline=TS + 60_000, net_gpu_seconds=7200, lost_gpu_seconds=900),
+    events.JobMoveAnsweredV1(**RUN_FIELDS, how="checkpoint", moves=True),
+    events.JobMoveWithdrawnV1(**RUN_FIELDS, reason=PublicReason.model_validate(WHY.model_dump())),
     events.JobSavedV1(**RUN_FIELDS, path="/data/step-100"),
     events.JobEarmarkedV1(
         **JOB_FIELDS, cause="preemption", deadline=TS + 60_000, placements=PLACEMENTS, runs_stopping=1, preset="fair"

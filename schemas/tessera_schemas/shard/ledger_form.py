@@ -95,6 +95,8 @@ FENCING_FROM = 6
 """The format from which on a webhook may be asked to turn nodes off that do not answer, or are sick."""
 SPARES_FROM = 6
 """The format from which on pools keep spare nodes, and jobs know that a node broke under their last run."""
+MOVES_FROM = 6
+"""The format from which on a configuration has runs asked before they move."""
 NODE_TESTS_FROM = 6
 """The format from which on suspected nodes get test jobs."""
 BOOKINGS_FROM = 6

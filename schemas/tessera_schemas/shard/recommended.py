@@ -63,6 +63,12 @@ POLICY = (
         "a job that would gain less waits",
     ),
     Recommended(
+        "move_answer_seconds",
+        60,
+        "a run is asked before it moves, and saves its work, agrees or says that it stays; who keeps silent moves",
+        "room in one piece comes a minute later where somebody keeps silent",
+    ),
+    Recommended(
         "cordoned",
         "keep",
         "what runs on a node that somebody cordons goes on to its end; `tessera drain NODE --evict` says otherwise",

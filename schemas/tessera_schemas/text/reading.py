@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from tessera_schemas.base import Json, Strict
 from tessera_schemas.commands import (
     AdoptJob,
+    AnswerMove,
     ApplyConfig,
     CancelJob,
     DrainNode,
@@ -64,6 +65,7 @@ TENANT_KINDS: dict[str, type[Strict]] = {
     "submit_job": SubmitJob,
     "submit_template": SubmitTemplate,
     "report_checkpoint": ReportCheckpoint,
+    "answer_move": AnswerMove,
     "tell_dataset": TellDataset,
     **CONTROL,
 }
@@ -90,6 +92,7 @@ NOT_FOR_OPERATORS: Mapping[str, str] = {
     "submit_job": "a job is submitted as its tenant",
     "submit_template": "a job is submitted as its tenant",
     "report_checkpoint": "the job's own tenant knows what its program saved",
+    "answer_move": "the job's own tenant says whether its run moves",
     "tell_dataset": "the tenant of a data set says where it is",
 }
 NOT_FOR_AGENTS: Mapping[str, str] = dict.fromkeys(

@@ -17,7 +17,14 @@ from tessera.engine.queueing.updates import faults_with_a_run, size_fault
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Delivery, Message
 from tessera.kernel.tasks.task_group import gather_all
-from tessera_schemas.facts import CancelRequested, CheckpointReported, HoldRequested, JobAdmitted, UpdateRequested
+from tessera_schemas.facts import (
+    CancelRequested,
+    CheckpointReported,
+    HoldRequested,
+    JobAdmitted,
+    MoveReplied,
+    UpdateRequested,
+)
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.records import ResizeRequested, RolesRequested, RolloutRequested, ScaleRequested
 from tessera_schemas.views import JobView
@@ -27,6 +34,7 @@ ENDED = (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)
 JudgedByViews = (
     HoldRequested
     | CheckpointReported
+    | MoveReplied
     | UpdateRequested
     | RolesRequested
     | ResizeRequested
@@ -121,7 +129,7 @@ def _refused(case: Case) -> Case:
 
 def _against(fact: JudgedByViews, job: JobView) -> Reason | None:
     """
-    Reason against a tenant's release of an operator's hold, a checkpoint of a run that is not there, a shift between
+    Reason against a tenant's release of an operator's hold, a word of a run that is not there, a shift between
     the roles or a resize of none, what no run gets any more, and what no service gets, or none that is over.
     """
     if isinstance(fact, ScaleRequested):

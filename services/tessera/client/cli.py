@@ -34,6 +34,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "prio": ("jobs.orders.prio", "Give a job another priority class"),
         "update": ("jobs.update.update", "Change a job's time limit, begin, name, or what it waits for"),
         "checkpoint": ("jobs.submit.checkpoint", "Report that a job has saved its work"),
+        "move": ("jobs.submit.move", "Answer for a job that is asked to move"),
         "templates": ("jobs.templates.templates", "List what can be submitted by name"),
     },
     "Sessions": {

@@ -34,6 +34,7 @@ from tessera.domain.health.known import Fence, NodeHealth
 from tessera.domain.health.node_tests import NodeTests, forget_ended
 from tessera.domain.health.reputation import FailureRates, Reckoning, Reputations, reckon_by
 from tessera.domain.mix import Mix, Seen
+from tessera.domain.moves.offers import OfferedMoves
 from tessera.domain.queues import Holding, QueueTree, QuotaBook, queue_tree
 from tessera.domain.quota.bookings import Booking
 from tessera.domain.quota.parts import PoolSizes, Share, add_share, at_hour, in_numbers, next_hour, share_of
@@ -82,12 +83,13 @@ TABLES = (
     "failure_rates",
     "node_tests",
     "bookings",
+    "moves",
 )
 LATER_TABLES = frozenset(
     {
         *("refused", "backoffs", "stops", "closed", "remembered_nodes", "removed_queues", "decayed", "spending"),
         *("layouts", "device_classes", "selections", "mig_changes", "health", "fences", "reputations", "failure_rates"),
-        *("node_tests", "bookings"),
+        *("node_tests", "bookings", "moves"),
     }
 )
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
@@ -157,6 +159,8 @@ class State:
         self.failure_rates: FailureRates = Table()
         self.node_tests: NodeTests = Table()
         self.bookings: Table[Booking] = Table()
+        self.moves: OfferedMoves = Table()
+        """Runs that were asked to move for a job that waits."""
         self.reckoning: Reckoning | None = None
         """By what is configured of the reputation of nodes; None where the ends of runs say nothing of them."""
         self.remembered_nodes, self.removed_queues = Table[RememberedNode](), Table[RemovedQueue]()
@@ -312,6 +316,8 @@ class State:
     def drop_run(self, run: Run) -> None:
         """Removes a run whose devices are free again; in the base the sorted indexes follow, and what was used."""
         stored = self.runs.get(run.run_id) or run
+        if self.moves.get(run.run_id) is not None:
+            self.moves.drop(run.run_id)
         if _is_unmade(stored):
             self._count_unmade(stored.tenant, -1)
         if self.services:

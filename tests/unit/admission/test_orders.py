@@ -111,12 +111,14 @@ async def test_an_order_right_behind_its_submit_is_answered_at_once() -> None:
         "update_job",
         "requeue_job",
         "report_checkpoint",
+        "answer_move",
     ],
 )
 async def test_somebody_elses_job_is_one_that_does_not_exist(kind: str) -> None:
     world = await shard()
     await world.job_seen(K1, tenant="other")
     fields = {"set_priority": {"priority_class": "high"}, "report_checkpoint": {"path": "/data/1"}}
+    fields["answer_move"] = {"accept": True}
     more = (fields | {"move_job": {"queue": "research"}, "update_job": {"name": "new"}}).get(kind, {})
     await give(world, order(kind, **more))
     assert codes(world) == [["NoSuchJob"]]

@@ -38,7 +38,7 @@ def test_what_the_file_says_stays_also_the_word_off(off: str) -> None:
     words, patience, near = (
         f"preset: {off}, backfill: {off}, idle: {off}",
         "order_patience_seconds: 172800, cordoned: restart, kept_beside_gpus_percent: 0, lent_kept_seconds: 0",
-        "gang_topology: unconstrained",
+        "gang_topology: unconstrained, move_answer_seconds: 0",
     )
     policy = f"policy: {{{words}, defragment: false, defragment_min_gain_gpu_seconds: 0, {patience}, {near}}}"
     found = read(f"tenants: [{{name: lab, priority_classes: []}}]\nqueues: [{{name: q}}]\n{policy}\n")

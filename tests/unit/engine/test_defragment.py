@@ -21,34 +21,7 @@ from tessera_schemas.reasons import Code, Reason
 from tests.builders import admitted, config_proposed, job_spec, node_seen, role
 from tests.ledgers import rechain
 from tests.rounds import Rounds, share
-
-HOUR_MS = 3_600_000
-
-
-def scattered(*queues: Queue, queue: str = "research", **policy: Any) -> Rounds:
-    """
-    Two nodes of eight GPUs on which eight of sixteen GPUs are free, but no eight on one node: `a` and `b`, of one GPU
-    each and hours old, lie on a node with six free, and node-b has two free beside `c` of six.
-    """
-    rounds = Rounds(*queues, nodes={"node-a": 8}, **{"preset": "off", "defragment": True} | policy)
-    for key in ("a", "b"):
-        rounds.submit(key, gpus=1, queue=queue)
-    rounds.submit("meanwhile", gpus=6)
-    rounds.settle()
-    rounds.commit(node_seen("node-b", 8))
-    rounds.submit("c", gpus=6)
-    rounds.settle()
-    rounds.finish("meanwhile")
-    rounds.commit(ms=HOUR_MS)
-    return rounds
-
-
-def stuck(rounds: Rounds, gpus: int = 8, hours: int = 1, **more: Any) -> Rounds:
-    """`gang` is told that there is no room, and waits so long."""
-    rounds.submit("gang", gpus=gpus, **more)
-    rounds.round(plans=False)
-    rounds.commit(ms=hours * HOUR_MS)
-    return rounds
+from tests.scattered import HOUR_MS, scattered, stuck
 
 
 def plan(rounds: Rounds, key: str = "gang") -> Plan | Reason:

@@ -12,6 +12,7 @@ from tessera.gateway.operations import models
 from tessera.gateway.operations.routes import ROUTES
 from tessera_schemas.base import Lenient, Strict
 from tessera_schemas.commands import (
+    AnswerMove,
     CancelJob,
     HoldJob,
     MoveJob,
@@ -66,6 +67,7 @@ def test_a_submits_body_as_described_has_every_field_that_the_gateway_reads_and_
         (models.QueueBody, MoveJob),
         (models.UpdateBody, UpdateJob),
         (models.CheckpointBody, ReportCheckpoint),
+        (models.AnswerBody, AnswerMove),
     ],
     ids=lambda model: model.__name__,
 )
@@ -73,7 +75,8 @@ def test_the_body_of_an_order_has_the_fields_of_its_command_but_for_the_address(
     body: type[BaseModel], command: type[BaseModel]
 ) -> None:
     described, said = (model.model_json_schema()["properties"] for model in (body, command))
-    own = {"attempt"} if body is models.CheckpointBody else set()  # a program names its run by it, or leaves it out
+    # A program names its run by it, or leaves it out.
+    own = {"attempt"} if body in (models.CheckpointBody, models.AnswerBody) else set()
     assert described.keys() == said.keys() - ADDRESS
     assert {name: described[name] for name in described.keys() - own} == {
         name: said[name] for name in said.keys() - ADDRESS - own

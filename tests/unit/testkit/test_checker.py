@@ -1223,7 +1223,7 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
         (events_checker, 160),
         (pays_checker, 430),
         (relations_checker, 225),
-        (rules_checker, 1850),
+        (rules_checker, 2000),
         (sessions_checker, 150),
     ],
 )

@@ -22,6 +22,7 @@ from tessera_schemas.cluster.devices import OF_REPLICAS
 from tessera_schemas.commands import (
     AdoptJob,
     Answer,
+    AnswerMove,
     ApplyConfig,
     CancelJob,
     DrainNode,
@@ -56,6 +57,7 @@ from tessera_schemas.facts import (
     HoldRequested,
     JobAdmitted,
     JobRefused,
+    MoveReplied,
     MoveRequested,
     PriorityRequested,
     RequeueRequested,
@@ -69,6 +71,7 @@ from tessera_schemas.shard.ledger_form import (
     FENCING_FROM,
     GPU_RESOURCES_FROM,
     LENDING_HOURS_FROM,
+    MOVES_FROM,
     NODE_TESTS_FROM,
     POOL_PARTS_FROM,
     PRICES_FROM,
@@ -121,6 +124,7 @@ Request = (
     | RolesRequested
     | ResizeRequested
     | CheckpointReported
+    | MoveReplied
 )
 Fact = (
     JobAdmitted
@@ -268,6 +272,7 @@ def format_needed(parsed: Parsed) -> int:
         GPU_RESOURCES_FROM * any(pool.device_profile in OF_REPLICAS for pool in command.body.pools),
         SPARES_FROM * any(pool.spare_nodes for pool in command.body.pools),
         NODE_TESTS_FROM * (command.body.health is not None and command.body.health.test is not None),
+        MOVES_FROM * bool(command.body.policy.move_answer_seconds),
     )
     return max(*needs, bool(command.body.money) * PRICES_FROM, bool(command.body.budgets) * SPENDING_FROM)
 
@@ -335,12 +340,19 @@ def _requested(command: Strict, tenant: str) -> Outcome:
             fact = RequeueRequested(kind="requeue_requested", **whose)
         case ScaleService() | RollService() | ShiftRoles() | ResizePods():
             fact = _resized(command, whose)
-        case ReportCheckpoint():
-            at: dict[str, Any] = {"path": command.path, "attempt": command.attempt, "at": command.at}
-            fact = CheckpointReported(kind="checkpoint_reported", **whose, **at)
+        case ReportCheckpoint() | AnswerMove():
+            fact = _said_of_run(command, whose)
         case _:
             raise TypeError(f"{type(command).__name__} asks nothing of a job")
     return Outcome(fact, Answer(accepted=True, job_id=fact.job_id))
+
+
+def _said_of_run(command: ReportCheckpoint | AnswerMove, whose: Mapping[str, Any]) -> CheckpointReported | MoveReplied:
+    """Words of the job's own program about the run that there is."""
+    if isinstance(command, AnswerMove):
+        return MoveReplied(kind="move_replied", accept=command.accept, attempt=command.attempt, **whose)
+    at: dict[str, Any] = {"path": command.path, "attempt": command.attempt, "at": command.at}
+    return CheckpointReported(kind="checkpoint_reported", **whose, **at)
 
 
 def _resized(

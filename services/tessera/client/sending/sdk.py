@@ -283,6 +283,15 @@ class Tessera:
         """
         await self._order(job, "report_checkpoint", path=path, attempt=attempt, at=at)
 
+    async def answer_move(self, job: str, accept: bool, attempt: int = 0) -> None:
+        """
+        Say whether the job's run, which is asked to move (`job.move-offered`), does so, or stays where it is.
+
+        `attempt` is the run's TESSERA_ATTEMPT; 0: whichever runs. A later answer counts, until the run is stopped.
+        Raises Refused.
+        """
+        await self._order(job, "answer_move", accept=accept, attempt=attempt)
+
     async def tell_dataset(
         self, name: str, *, size_bytes: int = 0, nodes: Sequence[str] = (), gone: Sequence[str] = ()
     ) -> None:

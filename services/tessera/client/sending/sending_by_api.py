@@ -19,6 +19,7 @@ ACTIONS = {
     "hold_job": "hold",
     "release_job": "release",
     "report_checkpoint": "checkpoint",
+    "answer_move": "move",
     "set_priority": "priority",
     "move_job": "queue",
     "update_job": "update",

@@ -109,6 +109,7 @@ class SyncTessera:
     shift_roles = _waits(Tessera.shift_roles)
     resize = _waits(Tessera.resize)
     checkpoint = _waits(Tessera.checkpoint)
+    answer_move = _waits(Tessera.answer_move)
     tell_dataset = _waits(Tessera.tell_dataset)
     report_health = _waits(Tessera.report_health)
 

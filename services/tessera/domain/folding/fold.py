@@ -20,6 +20,7 @@ from tessera.domain.folding.services import mark_minimums
 from tessera.domain.folding.standing.conditions import keep_neighbours
 from tessera.domain.folding.steps import APPLY, FORMAT_OF_IDENTITY
 from tessera.domain.health import folding as fold_health
+from tessera.domain.moves import folding as fold_moves
 from tessera.domain.state import State
 from tessera.domain.work.dependencies import is_decided
 from tessera_schemas.base import run_id
@@ -27,7 +28,10 @@ from tessera_schemas.ledger import AnyRecord, LedgerMessage, TakenFact
 from tessera_schemas.shard.ledger_form import chain_hash
 from tessera_schemas.shard.orders import Order
 
-PARTS = (fold_arrays, fold_device_offers, fold_health, fold_jobs, fold_mig_changes, fold_runs, fold_shard)
+PARTS = (
+    *(fold_arrays, fold_device_offers, fold_health, fold_jobs, fold_mig_changes, fold_moves),
+    *(fold_runs, fold_shard),
+)
 """Where the functions stand that apply records, each registered by its record's class."""
 
 

@@ -381,6 +381,8 @@ def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> 
             raise Contradiction(f"record {state.n}: run {run.run_id} is stopping already")
         state.put_run(replace(run, then=record.then, hurried=run.hurried or record.now))
         return
+    if state.moves.get(run.run_id) is not None:
+        state.moves.drop(run.run_id)
     stopped = replace(run, revoked=record.reason, then=record.then, stopped_ts=state.ts, hurried=record.now)
     state.put_run(replace(stopped, held_back=None, called_in=record.called_in, rule=record.rule))
     if record.observed:

@@ -57,7 +57,22 @@ def may_move(state: State, owner: Job, run: Run) -> Reason | None:
         return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="priority_class", detail=run.run_id)
     if state.tree.pool(job.queue) != state.tree.pool(owner.queue) or not could_start_again(state, job, run):
         return Reason(code=Code.PLAN_DOES_NOT_FIT, detail=f"{run.run_id} could not start again at once")
-    return None
+    return _against_asking(state, owner, run)
+
+
+def _against_asking(state: State, owner: Job, run: Run) -> Reason | None:
+    """The reason against moving a run that was asked: it stays for now, or is asked for another job."""
+    # Without the policy what was said is void: an operator who asks nobody any more is asked for nothing by it.
+    offer, policy = state.moves.get(run.run_id), state.tree.policy
+    if offer is None or not policy.move_answer_seconds:
+        return None
+    if not offer.is_refused:
+        # One question at a time: two answers for two jobs would be given for the same move.
+        elsewhere = offer.owner != owner.job_id
+        return Reason(code=Code.MOVE_OFFERED, detail=f"{run.run_id}, for another job") if elsewhere else None
+    left = offer.answered_ts + policy.moves.veto_seconds * 1000 - state.ts
+    numbers = {"not_asked_again_for_seconds": -(-left // 1000)}
+    return Reason(code=Code.MOVE_VETOED, detail=run.run_id, numbers=numbers) if left > 0 else None
 
 
 def could_start_again(state: State, job: Job, run: Run) -> bool:

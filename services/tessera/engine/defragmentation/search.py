@@ -17,6 +17,7 @@ from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.engine.ahead.booked_nodes import shut_for
+from tessera.engine.defragmentation.offers import agreed_for, awaits_answers
 from tessera.engine.defragmentation.relocations import (
     NO_ROOM,
     NodesOfRuns,
@@ -73,14 +74,8 @@ def defragmentation(state: State, job: Job, ts: int, at_any_cost: bool = False) 
     """
     now = copy(state)  # read only: its tables and indexes are the state's
     now.ts = max(ts, state.ts)
-    if not awaits_placement(now, job):
-        return Reason(code=Code.NOT_WAITING, detail=job.job_id)
-    if not now.tree.policy.defragment:
-        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.defragment", detail="off")
-    if job.reason is None or job.reason.code not in NO_ROOM:
-        return Reason(code=Code.NOT_WAITING, field="reason", detail="nobody has told it yet that there is no room")
-    if now.tree.policy.backfill == "reserve" and _stands_behind_reserved(now, job):
-        return Reason(code=Code.BEHIND_RESERVATION)
+    if (against := _against_search(now, job)) is not None:
+        return against
     plans: list[tuple[tuple[int, int, tuple[str, ...]], int, Plan]] = []
     refused: list[Reason] = []
     for at, flavor in enumerate(now.tree.flavors_for(job.queue, job.amount)):
@@ -95,6 +90,19 @@ def defragmentation(state: State, job: Job, ts: int, at_any_cost: bool = False) 
     if plans:
         return min(plans, key=lambda entry: entry[:2])[2]
     return next((reason for reason in refused if reason.code is not Code.WAITING_FOR_QUOTA), refused[0])
+
+
+def _against_search(state: State, job: Job) -> Reason | None:
+    """Why no search is made for the job now."""
+    if not awaits_placement(state, job):
+        return Reason(code=Code.NOT_WAITING, detail=job.job_id)
+    if not state.tree.policy.defragment:
+        return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.defragment", detail="off")
+    if job.reason is None or job.reason.code not in NO_ROOM:
+        return Reason(code=Code.NOT_WAITING, field="reason", detail="nobody has told it yet that there is no room")
+    if state.tree.policy.backfill == "reserve" and _stands_behind_reserved(state, job):
+        return Reason(code=Code.BEHIND_RESERVATION)
+    return awaits_answers(state, job)
 
 
 def _best(state: State, job: Job, flavor: str, avoid: tuple[str, ...], at_any_cost: bool) -> FoundRelocations | Reason:
@@ -164,6 +172,11 @@ class _Search:
         lacking = self._place(every)
         if isinstance(lacking, Reason):
             return lacking
+        # Who has agreed goes first: a plan that each time asks others would never be carried out.
+        agreed = agreed_for(self._state, self._job)
+        found = self._with([each for each in every if each.run.run_id in agreed]) if agreed else None
+        if found is not None and _cost((kept := self._pruned(found)).taken) <= self._most:
+            return kept
         # The cheapest run alone is a lower bound of every plan's loss. Where that is too much no set is tried at all.
         too_dear = every[0].cost > self._most
         found = self._cheapest(every) if at_any_cost or not too_dear else None

@@ -42,6 +42,7 @@ from tessera.engine.explain.lent_quota import (
     describe_lent_quota,
     describe_lower_classes,
 )
+from tessera.engine.explain.moves import describe_moves, describe_offer
 from tessera.engine.explain.order_reasons import describe_jobs_before, describe_order
 from tessera.engine.explain.passing import describe_passing
 from tessera.engine.explain.stalls import describe_ladder, describe_progress
@@ -219,6 +220,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
         yield f"Room on {name_some(nodes)} is kept for it ({mark.cause}) for {_left(mark.deadline, state.ts)} more."
         yield from {f"A run is {describe_kept_loan(state, r)}." for r in state.runs.found(mark.victims) if r.called_in}
     yield from describe_kept_room(what_if, job, pool, viewer)
+    yield from describe_moves(state, job, viewer)
     yield from describe_passing(what_if.before, job, what_if.state.ts, viewer)
     yield from describe_jobs_before(what_if, job, viewer)
     yield from describe_order(state, job)
@@ -468,6 +470,7 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
         yield f"All its pods have to run within {_left(run.deadline, state.ts)}, else it is tried again."
     yield from _idle(state, job, run)
     yield from describe_progress(job, run)
+    yield from describe_offer(state, run)
     yield from _session(state, job, run)
     yield from _use(state, job, run)
     yield from _data(state, run)

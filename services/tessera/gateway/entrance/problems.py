@@ -19,6 +19,7 @@ STATUS: Mapping[Code, int] = {
     Code.METHOD_NOT_ALLOWED: 405,
     Code.ALREADY_ENDED: 409,
     Code.NOT_RUNNING: 409,
+    Code.NO_MOVE_OFFERED: 409,
     Code.NOT_WAITING: 409,
     Code.NO_LOGS: 409,
     Code.IDEMPOTENCY_CONFLICT: 409,

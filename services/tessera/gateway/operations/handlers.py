@@ -9,7 +9,7 @@ import structlog
 from aiohttp import web
 from pydantic import ValidationError
 
-from tessera.domain.entities import EndedJob, Job, RefusedWork
+from tessera.domain.entities import EndedJob, Job, RefusedWork, Run
 from tessera.domain.quota.queue_settings import granted_classes, time_limit_fault
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
@@ -53,6 +53,7 @@ from tessera.kernel.ports import Clock
 from tessera.kernel.process.shard_status import judge
 from tessera_schemas.base import Strict, job_id
 from tessera_schemas.commands import (
+    AnswerMove,
     ApplyConfig,
     CancelJob,
     DrainNode,
@@ -365,17 +366,31 @@ class Handlers:
 
     async def report_checkpoint(self, request: web.Request) -> web.Response:
         """Reports a checkpoint of the present run; a late report of an earlier attempt does not count for it."""
-        body, known = await read_body(request, models.CheckpointBody), self._own(request)
+        body = await read_body(request, models.CheckpointBody)
+        run = self._running(request, body.attempt)
+        fields = {**body.model_dump(), "attempt": run.attempt}
+        return await self._order(request, ReportCheckpoint, "report_checkpoint", **fields)
+
+    async def answer_move(self, request: web.Request) -> web.Response:
+        """Answers for the present run, which is asked to move; raises Refusal where nobody asks."""
+        body = await read_body(request, models.AnswerBody)
+        run = self._running(request, body.attempt)
+        if self._state.moves.get(run.run_id) is None:
+            raise refused(Code.NO_MOVE_OFFERED, "job_id")
+        return await self._order(request, AnswerMove, "answer_move", **{**body.model_dump(), "attempt": run.attempt})
+
+    def _running(self, request: web.Request, attempt: int | None) -> Run:
+        """The present run of the caller's job; raises Refusal without one, or for another attempt."""
+        known = self._own(request)
         if isinstance(known, EndedJob):
             raise refused(Code.ALREADY_ENDED, "job_id", known.phase.value)
         run = self._state.runs.get(known.run_id)
         if run is None or not run.started or run.over:
             raise refused(Code.NOT_RUNNING, "job_id", known.phase.value)
-        if body.attempt not in (None, known.attempt):
-            numbers = {"attempt": known.attempt, "said": body.attempt or 0}
+        if attempt not in (None, known.attempt):
+            numbers = {"attempt": known.attempt, "said": attempt or 0}
             raise refused(Code.NOT_RUNNING, "attempt", numbers=numbers)
-        fields = {**body.model_dump(), "attempt": known.attempt}
-        return await self._order(request, ReportCheckpoint, "report_checkpoint", **fields)
+        return run
 
     async def explain_job(self, request: web.Request) -> web.Response:
         """Answers why a job waits, as far as the caller may see, from the gateway's own state at this moment."""

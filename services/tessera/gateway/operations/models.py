@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue, create_model
 
 from tessera_schemas.base import Count, JobId, Key, Lenient, Name, Strict, later
 from tessera_schemas.commands import (
+    AnswerMove,
     ApplyConfig,
     CancelJob,
     ChosenValues,
@@ -92,6 +93,13 @@ class CheckpointBody(Strict):
     """Path of the program's saved work; `attempt` is its TESSERA_ATTEMPT, so that an old run speaks for itself."""
 
     path: CheckpointPath  # first, as a refusal names the faults of fields in their order
+    attempt: Annotated[int | None, Field(ge=1, strict=True)] = None
+
+
+@says(AnswerMove)
+class AnswerBody(Strict):
+    """Answer of a job that is asked to move; `attempt` is its TESSERA_ATTEMPT, so that an old run answers nothing."""
+
     attempt: Annotated[int | None, Field(ge=1, strict=True)] = None
 
 

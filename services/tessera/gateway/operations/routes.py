@@ -129,6 +129,7 @@ ROUTES = (
         models.CheckpointBody,
         keyed=False,
     ),
+    _order("move", "answer_move", "Say whether a job that is asked to move does", models.AnswerBody, keyed=False),
     _read(f"{JOB}/explain", "explain_job", "Say why a job stands where it stands", models.Explained, (404, 422)),
     Route(
         "POST",

@@ -16,6 +16,7 @@ from tessera.scheduler.decide import (
     configuration,
     elastic,
     jobs,
+    moves,
     plans,
     pools,
     restarts,
@@ -41,7 +42,7 @@ from tessera_schemas.ledger import FORMAT, Checkpoint, EpochOpened, FormatRaised
 
 __all__ = ["LOOKS_OF", "CapacityCache", "Inputs", "decide"]
 PARTS = (
-    *(bookings, configuration, elastic, health, jobs, losses, nodes, plans, pools, reputation, restarts, runs),
+    *(bookings, configuration, elastic, health, jobs, losses, moves, nodes, plans, pools, reputation, restarts, runs),
     *(taken_over, updates),
 )
 """Where the functions stand that judge facts, each registered by its fact's class."""
@@ -85,6 +86,8 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None, eng
         end_tests(draft)
     if len(draft.state.bookings) or draft.state.index.holders:
         settle_bookings(draft)
+    if len(draft.state.moves):
+        moves.settle_moves(draft, inputs.starts_since)
     drain_queues(draft)
     rename_strays(draft)
     record_stranded(draft)

@@ -8,6 +8,7 @@ from tessera.domain.health.spares import find_spares
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine.ahead.booked_nodes import shut_for
+from tessera.engine.defragmentation.offers import awaits_answers, find_unasked
 from tessera.engine.defragmentation.relocations import (
     GPU_SECOND,
     NodesOfRuns,
@@ -31,6 +32,7 @@ from tessera.engine.preemption.rules import (
 from tessera.engine.queueing.own_place import place_given_back, without_own_place
 from tessera.engine.queueing.readiness import awaits_room, book_without, quota_reason, would_borrow
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, judges
+from tessera.scheduler.decide.moves import offer_moves
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move, PlanProposed
 from tessera_schemas.ledger import AnyRecord, EarmarkEnded, EarmarkSet, PlanRefused, Revoked, Shrunk
@@ -46,8 +48,8 @@ def on_plan_proposed(draft: Draft, index: int, fact: PlanProposed) -> None:
     state = draft.state if job is None else without_own_place(draft.state, job)
     verdict = _judge(state, fact)
     if not isinstance(verdict, Reason):
-        records = _carried_out(draft.state, fact, verdict)
-        if state is not draft.state:
+        records = _asked_first(draft.state, fact) or _carried_out(draft.state, fact, verdict)
+        if state is not draft.state and isinstance(records[-1], EarmarkSet):
             records.insert(0, place_given_back(fact.job_id))
         # Whole or not at all: half of the victims free no room for a gang, and what they lost would be lost for
         # nothing. Records are therefore made and measured before the first one is added.
@@ -101,6 +103,14 @@ def _carried_out(state: State, fact: PlanProposed, lesser: Sequence[Earmark]) ->
     ]
 
 
+def _asked_first(state: State, fact: PlanProposed) -> list[AnyRecord]:
+    """Offers to the runs that are to be asked before they move; nothing where none is."""
+    # Only of a plan that would be carried out now: nobody is asked for what would not fit anyway.
+    job = state.jobs.get(fact.job_id) if fact.cause == "defragment" else None
+    unasked = [] if job is None else find_unasked(state, job, state.runs.found(fact.victims))
+    return [] if job is None else [*offer_moves(state, job, fact, unasked)]
+
+
 def _is_called_in(state: State, fact: PlanProposed, run_id: str) -> bool:
     """Whether the victim gives back a loan that its disruption budget has kept for long enough."""
     job, run = state.jobs.get(fact.job_id), state.runs.get(run_id)
@@ -141,6 +151,8 @@ def _judge(state: State, fact: PlanProposed) -> list[Earmark] | Reason:
     job = state.jobs.get(fact.job_id)
     if job is None or not awaits_room(state, job):
         return Reason(code=Code.NOT_WAITING, detail=fact.job_id)
+    if fact.cause == "defragment" and (awaited := awaits_answers(state, job)) is not None:
+        return awaited
     if fact.flavor not in state.tree.flavors_for(job.queue, job.amount):
         return Reason(code=Code.PLAN_DOES_NOT_FIT, field=f"queues.{job.queue}", detail=f"flavor {fact.flavor or 'any'}")
     # What is being stopped counts as gone, as in the search of the proposer; judged otherwise, each plan that relies on

@@ -19,6 +19,7 @@ from tessera.scheduler.decide.draft import SCHEDULER, Draft, give_up_earmark, ju
 from tessera.scheduler.decide.elastic import go_on_without, grow_by_shift
 from tessera.scheduler.decide.jobs import end_as_owner, record_closed
 from tessera.scheduler.decide.machines.nodes import back_off, failed_quickly, note_end
+from tessera.scheduler.decide.moves import is_answer_due
 from tessera.scheduler.decide.restarts import keep_place, restart_group
 from tessera_schemas.facts import (
     BindFailed,
@@ -56,11 +57,11 @@ NODES_NAMED = 4
 
 def is_start_due(state: State, ts: int) -> bool:
     """
-    Whether a run, or a pod that one grew by, is past its start's deadline at `ts`, however it was watched; or a job can
-    no longer end by its own.
+    Whether a run, or a pod that one grew by, is past its start's deadline at `ts`, or an offer past that of its answer,
+    however it was watched; or a job can no longer end by its own.
     """
     due, missed = state.index.start_by, state.index.latest_starts
-    if missed and missed[0][0] < ts:
+    if (missed and missed[0][0] < ts) or is_answer_due(state, ts):
         return True
     if (due and due[0][0] <= ts) or any(_late_copies(run, ts) for run in state.runs.found(state.index.restarting)):
         return True

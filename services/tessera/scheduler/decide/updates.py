@@ -11,6 +11,7 @@ from tessera.engine.queueing.readiness import not_in_line
 from tessera.engine.queueing.updates import news_of, news_of_task, update_faults, waiting_tasks
 from tessera.scheduler.decide.draft import Draft, give_up_earmark, judges, record_waiting
 from tessera.scheduler.decide.jobs import record_closed
+from tessera.scheduler.decide.moves import answer_by_checkpoint
 from tessera_schemas.facts import CheckpointReported, CheckpointSaved, RunUsed, UpdateRequested
 from tessera_schemas.ledger import JobTurnedAway, JobUpdated, Saved, UseNoted, Waiting
 from tessera_schemas.reasons import Code, Reason
@@ -174,3 +175,4 @@ def _save(draft: Draft, run_id: str, path: str, at: str, again: bool = False) ->
         return
     if again or not is_known(run, path, at):
         draft.add(Saved(kind="saved", run_id=run.run_id, path=path, at=at))
+        answer_by_checkpoint(draft, run.run_id)

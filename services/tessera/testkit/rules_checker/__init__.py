@@ -11,8 +11,9 @@ from pydantic import ValidationError
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker.backoff_rules import BackoffRules, FenceRules, SickFences, SpareRules
 from tessera.testkit.rules_checker.group_rules import GroupRules
+from tessera.testkit.rules_checker.line_rules import RepeatRules
+from tessera.testkit.rules_checker.move_rules import MoveRules
 from tessera.testkit.rules_checker.never_rules import AskedSpecs, NeverRules
-from tessera.testkit.rules_checker.repeat_rules import RepeatRules
 from tessera.testkit.rules_checker.rules import Rules
 from tessera.testkit.rules_checker.size_rules import ShiftRules
 from tessera.testkit.rules_checker.unmade_rules import UnmadeRules
@@ -29,7 +30,7 @@ def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNK
     """
     Quotas with borrowing and lending, flavors, stopped queues, holds, drains, nodes that back off, plans that evict,
     refusals for good, starts of a tenant of which many runs have no pods, shifts between roles, groups that start again
-    by themselves, reasons that are told again and again, nodes that are turned off, spare nodes.
+    by themselves, reasons that are told again and again, nodes that are turned off, spare nodes, moves that ask.
 
     Args:
         report: what is found goes here, beside what the invariant checker found; each violation names I6 or its rule.
@@ -41,6 +42,7 @@ def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNK
     nevers, unmade, repeats = NeverRules(report, asked), UnmadeRules(report), RepeatRules(report)
     shifts, groups, fences, spares = ShiftRules(report), GroupRules(report), FenceRules(report), SpareRules(report)
     sick_fences = SickFences(report)
+    moves = MoveRules(report)
     for stored in ledger:
         try:
             message = LEDGER_MESSAGE.validate_json(stored)
@@ -56,3 +58,4 @@ def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNK
         fences.take(message)
         sick_fences.take(message)
         spares.take(message)
+        moves.take(message)

@@ -554,8 +554,10 @@ class Rules(ResizeRules):
         marks = [r for r in message.records if isinstance(r, m.EarmarkSet)]
         evicted = [r for r in message.records if isinstance(r, m.Revoked) and r.reason.code in CAUSE]
         revoked = Counter((r.by, r.run_id) for r in evicted)
-        plans = [taken.fact for i, taken in enumerate(message.facts) if i not in refused]
-        accepted = [plan for plan in plans if isinstance(plan, f.PlanProposed)]
+        facts = [taken.fact for i, taken in enumerate(message.facts) if i not in refused]
+        asking = {r.by for r in message.records if isinstance(r, m.MoveOffered)}
+        plans = [plan for plan in facts if isinstance(plan, f.PlanProposed)]
+        accepted = [plan for plan in plans if plan.cause != "defragment" or plan.job_id not in asking]
         due = Counter((plan.job_id, run_id) for plan in accepted for run_id in plan.victims)
         self.demand(revoked == due, "plan", f"stopped are {sorted(revoked)}, the plans say {sorted(due)}")
         said = [kept for plan in accepted for kept in self._kept(plan)]

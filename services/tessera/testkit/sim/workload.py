@@ -16,6 +16,7 @@ from tessera_schemas.cluster.gang_groups import GroupRestart, RoleGroup
 from tessera_schemas.cluster.pools import DataCaches, Pool
 from tessera_schemas.config import ConfigBody, Defaults, Flavor, Level, Policy, PriorityClass, Queue, Quota, Tenant
 from tessera_schemas.job import CheckpointPolicy, JobSpec, Resources, Retry, Role, Template, Toleration, Topology
+from tessera_schemas.shard.moves import Moves
 from tessera_schemas.subjects import control, health_reports, submit
 from tessera_schemas.work.arrays import Attachment, Condition, Dependency, JobArray, ServiceSize
 from tessera_schemas.work.budgets import Budget, month_text
@@ -202,6 +203,9 @@ def _body(random: Random, stops: bool) -> ConfigBody:
     # By what was drawn: a draw of its own would change the worlds of all seeds.
     kept = {1: 0, 5: 50, 20: 100}[body.policy.earmark_seconds]
     body = body.model_copy(update={"policy": body.policy.model_copy(update={"kept_beside_gpus_percent": kept})})
+    if body.policy.min_runtime_seconds:
+        asked = {"move_answer_seconds": 2, "moves": Moves(veto_seconds=5)}
+        body = body.model_copy(update={"policy": body.policy.model_copy(update=asked)})
     if body.policy.backfill_depth == 3:
         near = body.policy.model_copy(update={"gang_topology": "preferred"})
         body = body.model_copy(update={"policy": near, "topology": (HOST,)})
@@ -429,6 +433,8 @@ def _controls(shard: str, random: Random, tenant: str, job: str, at: float) -> l
         path, attempt = f"/data/{random.randrange(9)}", random.choice((0, 1, 2))
         report = c.ReportCheckpoint(kind="report_checkpoint", v=1, job_id=job, path=path, attempt=attempt)
         made.append(Command(at + random.uniform(0.5, 6), submit(shard, tenant), report.to_bytes()))
+        said = c.AnswerMove(kind="answer_move", v=1, job_id=job, accept=attempt > 0, attempt=attempt)
+        made.append(Command(made[-1].at + 0.5, submit(shard, tenant), said.to_bytes()))
     if random.random() < 0.15:
         command = c.SetPriority(kind="set_priority", v=1, job_id=job, priority_class=random.choice(CLASSES))
         made.append(Command(at + random.uniform(0, 4), submit(shard, tenant), command.to_bytes()))

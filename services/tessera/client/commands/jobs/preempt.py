@@ -65,9 +65,11 @@ def planned(state: State, job: Job, ts: int) -> Plan | Reason:
     if isinstance(found, Plan) or not state.tree.policy.defragment:
         return found
     moves = defragmentation(state, job, ts, at_any_cost=True)
-    return moves if isinstance(moves, Plan) or moves.code is Code.NO_NET_GAIN else found
+    return moves if isinstance(moves, Plan) or moves.code in TOLD else found
 
 
+TOLD = (Code.NO_NET_GAIN, Code.MOVE_OFFERED)
+"""Reasons of relocations that say more than those of other plans."""
 NO_PLAN_LIFTS = (
     Code.NO_SUCH_QUEUE,
     Code.NO_SUCH_TENANT,

@@ -21,7 +21,7 @@ from tessera.client.views.rendering import Output, notify, show_value
 from tessera.kernel.errors import Transient
 from tessera.kernel.ids import random_key
 from tessera_schemas.base import Json
-from tessera_schemas.commands import CancelJob, ReportCheckpoint
+from tessera_schemas.commands import AnswerMove, CancelJob, ReportCheckpoint
 
 DEFAULT_IMAGE = "python:3.12-slim"
 Devices = Annotated[
@@ -167,6 +167,28 @@ async def checkpoint(
     order = ReportCheckpoint(kind="report_checkpoint", v=1, job_id=found, path=path, attempt=attempt, at=at)
     await ordering.send(where, tenant, order, found)
     print(f"job {found}: the checkpoint {path} is reported")
+
+
+@command
+async def move(
+    to: AccessOptions,
+    job: Annotated[str, typer.Argument(help="The job's whole id, as its pods have it in TESSERA_JOB_ID")],
+    accept: Annotated[
+        bool | None, typer.Option("--accept/--veto", help="It stops, and starts elsewhere; or it stays where it is")
+    ] = None,
+    attempt: Annotated[
+        int, typer.Option(envvar="TESSERA_ATTEMPT", min=0, help="Of which run; 0: of whichever runs now")
+    ] = 0,
+) -> None:
+    """Answer for a job that is asked to move, so that another one finds its room in one piece."""
+    if accept is None:
+        raise Failure(Exit.USAGE, "move: say --accept or --veto")
+    where = to.find()
+    found = await ordering.find_job_id(where, job, "answer for")
+    tenant = to.identity if where.login is not None else where.tenant(to.identity).identity.name
+    order = AnswerMove(kind="answer_move", v=1, job_id=found, accept=accept, attempt=attempt)
+    await ordering.send(where, tenant, order, found)
+    print(f"job {found}: it {'moves' if accept else 'stays'}, and that is told")
 
 
 @command

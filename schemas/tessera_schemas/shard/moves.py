@@ -1,0 +1,77 @@
+"""
+Offers of moves: what the policy says of them, how a job answers, and the records of each.
+
+A move stops a run here and starts it there, so that a job that waits finds its room in one piece. With this policy
+a run is asked first; it moves if it agrees, or saves its work, or says nothing where silence means that it moves.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tessera_schemas import events
+from tessera_schemas.base import Count, JobId, Millis, RunId, Strict
+from tessera_schemas.reasons import Reason
+from tessera_schemas.shard.records import AnyFact, AnyRecord
+from tessera_schemas.work.tenant_shares import YEAR_SECONDS
+
+
+class Moves(Strict):
+    """Rules of moves that make room in one piece for a job that waits."""
+
+    silence: Annotated[
+        Literal["move", "stay"], Field(description="What a run does of which no answer comes in time")
+    ] = "move"
+    veto_seconds: Annotated[
+        Count, Field(le=YEAR_SECONDS, description="Seconds for which a run that stays is not asked again, by any job")
+    ] = 3600
+
+
+HowAnswered = Literal["accepted", "checkpoint", "vetoed", "silence"]
+
+
+class MoveReplied(AnyFact, sender="admission"):
+    """The job's tenant says whether its run moves, as it was asked; `attempt` 0 is the run that there is."""
+
+    kind: Literal["move_replied"]
+    job_id: JobId
+    accept: bool
+    tenant: str = ""
+    attempt: Count = 0
+
+
+class MoveOffered(
+    AnyRecord,
+    event=events.JobMoveOfferedV1,
+    story="is asked to move, so that a job that waits finds its room; now it would lose {lost_gpu_seconds} GPU seconds",
+):
+    """
+    A run is asked to move, so that job `by` finds its room: it answers by `deadline`, or its silence counts.
+
+    `net_gpu_seconds` is what all moves of that plan gain together beyond what they lose, and `lost_gpu_seconds` is what
+    this run would lose now.
+    """
+
+    kind: Literal["move_offered"]
+    run_id: RunId
+    by: JobId
+    deadline: Millis
+    net_gpu_seconds: Count = 0
+    lost_gpu_seconds: Count = 0
+
+
+class MoveAnswered(AnyRecord, event=events.JobMoveAnsweredV1, story="whether it moves is answered: {how}"):
+    """The run was asked to move and moves, or stays; `silence`: it said nothing in time, and the policy decides."""
+
+    kind: Literal["move_answered"]
+    run_id: RunId
+    how: HowAnswered
+    moves: bool = False
+
+
+class MoveWithdrawn(AnyRecord, event=events.JobMoveWithdrawnV1, story="need not move any more: {reason}"):
+    """The run need not move any more; the reason says why."""
+
+    kind: Literal["move_withdrawn"]
+    run_id: RunId
+    reason: Reason

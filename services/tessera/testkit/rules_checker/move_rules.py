@@ -1,0 +1,117 @@
+"""
+Rules of moves that ask (ADR 0107): no run is moved that has not agreed, by word, by a checkpoint or by its silence
+where the policy takes that for a yes; none that has said no, and none is asked again while that stands.
+"""
+
+from dataclasses import dataclass
+
+from tessera.testkit.checker.report import Report
+from tessera_schemas import facts as f
+from tessera_schemas import ledger as m
+from tessera_schemas.config import Policy
+from tessera_schemas.reasons import Code
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A run that was asked, for which job, and its answer since `answered_ts`; "" before."""
+
+    owner: str
+    offered_ts: int
+    deadline: int
+    how: str = ""
+    moves: bool = False
+    answered_ts: int = 0
+
+
+class MoveRules:
+    """Keeps a book of runs that are asked to move."""
+
+    def __init__(self, report: Report) -> None:
+        self._report, self._policy = report, Policy()
+        self._tenants, self._asked = dict[str, str](), dict[str, _Asked]()
+        self._starts_since = 0
+        self._message: m.LedgerMessage
+
+    def take(self, message: m.LedgerMessage) -> None:
+        """Check the records of a message in order."""
+        self._message = message
+        self._starts_since = max(self._starts_since, message.starts_since)
+        for record in message.records:
+            getattr(self, f"_{record.kind}", lambda _: None)(record)
+
+    def _demand(self, holds: bool, text: str) -> None:
+        self._report.demand(holds, "moves", self._message.n, text)
+
+    def _facts(self) -> list[f.AnyFact]:
+        return [taken.fact for taken in self._message.facts]
+
+    def _config_set(self, r: m.ConfigSet) -> None:
+        facts = self._facts()
+        if r.fact < len(facts) and isinstance(fact := facts[r.fact], f.ConfigProposed):
+            self._policy = fact.body.policy
+
+    def _job_queued(self, r: m.JobQueued) -> None:
+        facts = self._facts()
+        if r.fact < len(facts) and isinstance(fact := facts[r.fact], f.JobAdmitted):
+            self._tenants[r.job_id] = fact.tenant
+
+    def _task_queued(self, r: m.TaskQueued) -> None:
+        self._tenants[r.job_id] = self._tenants.get(r.array, "")
+
+    def _move_offered(self, r: m.MoveOffered) -> None:
+        text = f"{r.run_id} is asked to move for {r.by}"
+        plans = [fact for fact in self._facts() if isinstance(fact, f.PlanProposed) and fact.cause == "defragment"]
+        named = any(plan.job_id == r.by and r.run_id in plan.victims for plan in plans)
+        self._demand(named, f"{text}, and no plan says so")
+        seconds = self._policy.move_answer_seconds
+        self._demand(seconds > 0 and self._policy.defragment, f"{text}, and the policy asks nobody")
+        self._demand(r.deadline == self._message.ts + seconds * 1000, f"{text} until {r.deadline}")
+        before = self._asked.get(r.run_id)
+        self._demand(before is None or not self._stays(before), f"{text}, and has said that it stays")
+        self._demand(before is None or (bool(before.how) and not before.moves), f"{text}, and was asked already")
+        self._asked[r.run_id] = _Asked(r.by, self._message.ts, r.deadline)
+
+    def _move_answered(self, r: m.MoveAnswered) -> None:
+        asked, job = self._asked.get(r.run_id), r.run_id.rpartition("-")[0]
+        if asked is None:
+            self._demand(False, f"{r.run_id} answers ({r.how}), and was not asked")
+            return
+        if r.how == "silence":
+            whole = asked.deadline - asked.offered_ts
+            over = self._message.ts >= max(asked.deadline, self._starts_since + whole)
+            means = self._policy.moves.silence == "move"
+            right = not asked.how and over and r.moves is means
+        elif r.how == "checkpoint":
+            saved = [s.run_id for s in self._message.records if isinstance(s, m.Saved)]
+            right = not asked.how and r.moves and r.run_id in saved
+        else:
+            said = [fact for fact in self._facts() if isinstance(fact, f.MoveReplied) and fact.job_id == job]
+            words = {(fact.tenant, fact.accept) for fact in said}
+            right = (self._tenants.get(job, ""), r.moves) in words and r.moves is (r.how == "accepted")
+        self._demand(right, f"{r.run_id} answers {r.how} ({'moves' if r.moves else 'stays'}), and has not")
+        asked.how, asked.moves, asked.answered_ts = r.how, r.moves, self._message.ts
+
+    def _move_withdrawn(self, r: m.MoveWithdrawn) -> None:
+        asked = self._asked.pop(r.run_id, None)
+        text = f"the move of {r.run_id} is taken back, and was not asked for, or refused"
+        self._demand(asked is not None and (asked.moves or not asked.how), text)
+
+    def _revoked(self, r: m.Revoked) -> None:
+        if r.ended:
+            return
+        asked = self._asked.pop(r.run_id, None)
+        if r.reason.code is not Code.DEFRAGMENTED or not self._policy.move_answer_seconds:
+            return
+        text = f"{r.run_id} is moved for {r.by}"
+        self._demand(asked is None or not self._stays(asked), f"{text}, and has said that it stays")
+        agreed = asked is not None and asked.moves and asked.owner == r.by
+        self._demand(agreed, f"{text}, and has not agreed")
+
+    def _released(self, r: m.Released) -> None:
+        if not r.ranks:
+            self._asked.pop(r.run_id, None)
+
+    def _stays(self, asked: _Asked) -> bool:
+        stands = self._policy.moves.veto_seconds * 1000
+        return bool(asked.how) and not asked.moves and self._message.ts < asked.answered_ts + stands
