@@ -126,6 +126,8 @@ class Code(StrEnum):
     MOVE_VETOED = "MoveVetoed"
     MOVE_NOT_NEEDED = "MoveNotNeeded"
     NO_MOVE_OFFERED = "NoMoveOffered"
+    OUTSIDE_MOVE_WINDOW = "OutsideMoveWindow"
+    MOVE_BUDGET_SPENT = "MoveBudgetSpent"
     # why learnt prices are not used
     PRICES_OUTDATED = "PricesOutdated"
     PRICES_DO_NOT_FIT = "PricesDoNotFit"
@@ -292,6 +294,8 @@ SENTENCES: dict[Code, str] = {
     Code.MOVE_VETOED: "a run in the way was asked to move, and stays",
     Code.MOVE_NOT_NEEDED: "the move would not help the job that it was for any more",
     Code.NO_MOVE_OFFERED: "nobody has asked the job to move",
+    Code.OUTSIDE_MOVE_WINDOW: "runs move only in the hours that the policy names",
+    Code.MOVE_BUDGET_SPENT: "runs of one tenant move no more this week than the policy allows",
     Code.PRICES_OUTDATED: "the mix of jobs or its nodes have changed, or the mix was priced already",
     Code.PRICES_DO_NOT_FIT: "the prices are not one for each known kind of pod, within bounds",
     Code.CANCELLED: "it was cancelled",

@@ -15,6 +15,7 @@ from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.facts import AnyFact, CheckpointSaved, MoveReplied
 from tessera_schemas.ledger import LEDGER_MESSAGE, MoveAnswered, MoveOffered
+from tessera_schemas.shard.lending import WeekHours
 from tessera_schemas.shard.moves import Moves
 from tests.property.move_worlds import world
 from tests.rounds import Rounds
@@ -39,7 +40,9 @@ def answers(rounds: Rounds, chance: Random) -> list[AnyFact]:
 @given(SEEDS)
 def test_whatever_those_say_who_are_asked_the_rules_hold_and_offers_end(seed: int) -> None:
     rounds, chance = world(seed), Random(seed)
-    moves = Moves(silence=chance.choice(("move", "stay")), veto_seconds=chance.choice((0, 90, 3600)))
+    windows = chance.choice(((), (), tuple(WeekHours(hours=f"{at:02}:00-{at:02}:30") for at in range(0, 24, 2))))
+    budget = {"per_tenant_week": chance.choice((None, None, 1, 3)), "windows": windows}
+    moves = Moves(silence=chance.choice(("move", "stay")), veto_seconds=chance.choice((0, 90, 3600)), **budget)
     rounds.configure(move_answer_seconds=60, moves=moves)
     for _ in range(6):
         rounds.round()

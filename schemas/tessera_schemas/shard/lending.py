@@ -1,5 +1,5 @@
 """
-Lending by hour: which part of a queue's nominal quota others may borrow, by day of the week and hour. Integers alone.
+Hours of the week, and lending by them: which part of a queue's nominal quota others may borrow. Integers alone.
 
 A time zone is a fixed offset to UTC: rules of summer time change with the machine, and a replay must find the same.
 """
@@ -23,8 +23,8 @@ _DAY = "(mon|tue|wed|thu|fri|sat|sun)"
 _HOUR = "([01][0-9]|2[0-3]):[0-5][0-9]"
 
 
-class LendingHours(Strict):
-    """Hours of a week in which others may borrow at most a part of the queue's nominal quota."""
+class WeekHours(Strict):
+    """Hours of a week, by a clock with a fixed offset to UTC."""
 
     days: Annotated[
         str,
@@ -41,9 +41,6 @@ class LendingHours(Strict):
         StringConstraints(pattern=rf"^[+-]{_HOUR}$"),
         Field(description="Offset of the hours' clock to UTC, all year, such as +01:00"),
     ] = "+00:00"
-    percent: Annotated[
-        int, Field(ge=0, le=100, strict=True, description="Part of the nominal quota that may be lent; 0: nothing")
-    ]
 
     @model_validator(mode="after")
     def _lasts(self) -> Self:
@@ -76,10 +73,40 @@ class LendingHours(Strict):
         return f"{DAYS[local % WEEK_MS // DAY_MS]} {hour:02}:{minute:02} (UTC{self.utc_offset})"
 
 
+class LendingHours(WeekHours):
+    """Hours of a week in which others may borrow at most a part of the queue's nominal quota."""
+
+    percent: Annotated[
+        int, Field(ge=0, le=100, strict=True, description="Part of the nominal quota that may be lent; 0: nothing")
+    ]
+
+
 Lending = Annotated[
     tuple[LendingHours, ...],
     Field(max_length=LENDING_HOURS_MAX, description="Hours with a lending limit; the first that holds counts"),
 ]
+
+
+def is_within(calendar: Sequence[WeekHours], ts: int) -> bool:
+    """Whether `ts` is within some of the hours."""
+    at = (ts + EPOCH_DAY * DAY_MS) % WEEK_MS
+    return any(entry.holds(at) for entry in calendar)
+
+
+def next_within(calendar: Sequence[WeekHours], ts: int) -> int:
+    """The next time, after `ts`, at which some of the hours begin."""
+    at = (ts + EPOCH_DAY * DAY_MS) % WEEK_MS
+    return ts + min((begin - at) % WEEK_MS or WEEK_MS for entry in calendar for begin, _ in entry.spans)
+
+
+def week_of(ts: int) -> int:
+    """Number of the week that a time is in; weeks begin on Monday, 00:00 UTC."""
+    return (ts + EPOCH_DAY * DAY_MS) // WEEK_MS
+
+
+def week_begins(week: int) -> int:
+    """Begin of a week, in milliseconds since the Unix epoch."""
+    return week * WEEK_MS - EPOCH_DAY * DAY_MS
 
 
 def lent_percent(calendar: Sequence[LendingHours], ts: int) -> int | None:

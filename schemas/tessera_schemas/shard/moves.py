@@ -12,6 +12,7 @@ from pydantic import Field
 from tessera_schemas import events
 from tessera_schemas.base import Count, JobId, Millis, RunId, Strict
 from tessera_schemas.reasons import Reason
+from tessera_schemas.shard.lending import LENDING_HOURS_MAX, WeekHours
 from tessera_schemas.shard.records import AnyFact, AnyRecord
 from tessera_schemas.work.tenant_shares import YEAR_SECONDS
 
@@ -25,6 +26,21 @@ class Moves(Strict):
     veto_seconds: Annotated[
         Count, Field(le=YEAR_SECONDS, description="Seconds for which a run that stays is not asked again, by any job")
     ] = 3600
+    windows: Annotated[
+        tuple[WeekHours, ...],
+        Field(max_length=LENDING_HOURS_MAX, description="Hours in which runs are asked, or moved unasked; empty: any"),
+    ] = ()
+    per_tenant_week: Annotated[
+        Count | None, Field(description="Number of runs of one tenant that move in a week from Monday, UTC; null: any")
+    ] = None
+    lost_gpu_seconds_per_tenant_week: Annotated[
+        Count | None, Field(description="GPU time that the moved runs of one tenant may lose in a week; null: any")
+    ] = None
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether it counts what moves cost a tenant."""
+        return self.per_tenant_week is not None or self.lost_gpu_seconds_per_tenant_week is not None
 
 
 HowAnswered = Literal["accepted", "checkpoint", "vetoed", "silence"]

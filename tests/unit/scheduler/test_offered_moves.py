@@ -1,11 +1,15 @@
 """Moves that ask: a run is offered the move, answers or keeps silent, and what was planned is planned anew then."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from tessera.client.ledger.replay import verify
+from tessera.domain.moves.offers import MovedRuns
+from tessera.domain.storing.fast import replace
 from tessera.domain.storing.snapshot import dump, load
+from tessera.engine.defragmentation.budgets import MovesLeft
 from tessera.engine.defragmentation.offers import AGREED_MS
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.explain.explanation import explain
@@ -13,11 +17,20 @@ from tessera.engine.preemption.plans import Plan, proposal
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.facts import AnyFact, CancelRequested, CheckpointReported, CheckpointSaved, MoveReplied
-from tessera_schemas.ledger import EarmarkSet, LedgerMessage, MoveAnswered, MoveOffered, MoveWithdrawn, Revoked
+from tessera_schemas.ledger import (
+    EarmarkSet,
+    LedgerMessage,
+    MoveAnswered,
+    MoveOffered,
+    MoveWithdrawn,
+    PlanRefused,
+    Revoked,
+)
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.lending import WeekHours
 from tessera_schemas.shard.moves import Moves
 from tests.rounds import Rounds
-from tests.scattered import scattered, stuck
+from tests.scattered import HOUR_MS, scattered, stuck
 
 
 def asked(**moves: Any) -> Rounds:
@@ -231,3 +244,100 @@ def test_explain_says_whom_the_gang_waits_for_and_what_the_asked_may_say() -> No
     assert gang is not None
     assert ") has agreed." in " ".join(gang.sentences)
     assert ") was asked, and stays." in " ".join(gang.sentences)
+
+
+def hours(rounds: Rounds, first: int, last: int) -> WeekHours:
+    """Hours of any day, from so many after the shard's now to so many."""
+    at = [f"{(datetime.fromtimestamp(rounds.ts / 1000, UTC).hour + each) % 24:02}:00" for each in (first, last)]
+    return WeekHours(hours="-".join(at))
+
+
+def test_runs_are_asked_in_the_hours_of_the_policy_alone() -> None:
+    rounds = stuck(scattered(move_answer_seconds=60))
+    rounds.configure(moves=Moves(windows=(hours(rounds, 2, 3),)))
+    why = defragmentation(rounds.state, rounds.job("gang"), rounds.ts)
+    assert isinstance(why, Reason)
+    assert why.code is Code.OUTSIDE_MOVE_WINDOW
+    gang = explain(rounds.state, rounds.job("gang").job_id, rounds.ts)
+    assert gang is not None
+    begins = hours(rounds, 2, 3).hours[:5]
+    assert f"{begins} (UTC+00:00) on." in next(each for each in gang.sentences if each.startswith("Runs are asked"))
+    rounds.settle()
+    assert offers(rounds) == {}
+    rounds.commit(ms=2 * HOUR_MS)
+    rounds.round()
+    assert set(offers(rounds)) == {"a", "b"}
+    whole(rounds)
+
+
+def test_who_agreed_within_the_hours_moves_after_them() -> None:
+    rounds = asked()
+    rounds.commit(reply(rounds, "a", True), reply(rounds, "b", True))
+    rounds.configure(moves=Moves(windows=(hours(rounds, 2, 3),)))
+    rounds.settle()
+    assert rounds.running("gang", "a", "b")
+    assert rounds.job("a").attempt == 2
+    whole(rounds)
+
+
+def test_a_plan_that_comes_when_the_hours_are_over_is_refused() -> None:
+    rounds = stuck(scattered(move_answer_seconds=60))
+    found = defragmentation(rounds.state, rounds.job("gang"), rounds.ts)
+    assert isinstance(found, Plan)
+    late = proposal(rounds.state, found, rounds.ts)
+    rounds.configure(moves=Moves(windows=(hours(rounds, 2, 3),)))
+    assert [r.reason.code for r in of(PlanRefused, rounds.commit(late, ms=0))] == [Code.OUTSIDE_MOVE_WINDOW]
+
+
+@pytest.mark.parametrize(
+    ("budget", "may"),
+    [
+        pytest.param({"per_tenant_week": 1}, False, id="one move, and two are needed"),
+        pytest.param({"per_tenant_week": 2}, True, id="two moves"),
+        pytest.param({"lost_gpu_seconds_per_tenant_week": 1}, False, id="next to no loss"),
+        pytest.param({"lost_gpu_seconds_per_tenant_week": 10**6}, True, id="loss enough"),
+    ],
+)
+def test_no_more_of_a_tenant_moves_in_a_week_than_its_budget_has(budget: dict[str, int], may: bool) -> None:
+    rounds = stuck(scattered(moves=Moves(**budget)))
+    rounds.settle()
+    assert rounds.running("a", "b")
+    assert rounds.running("gang") is may
+    if may:
+        assert [(row.tenant, row.moves) for row in rounds.state.moved.values()] == [("lab", 2)]
+    whole(rounds)
+
+
+def test_a_plan_beyond_the_budget_is_refused_and_explain_says_that_it_is_spent() -> None:
+    rounds = stuck(scattered(moves=Moves(per_tenant_week=2)))
+    found = defragmentation(rounds.state, rounds.job("gang"), rounds.ts)
+    assert isinstance(found, Plan)
+    late = proposal(rounds.state, found, rounds.ts)
+    rounds.configure(moves=Moves(per_tenant_week=1))
+    assert [r.reason.code for r in of(PlanRefused, rounds.commit(late, ms=0))] == [Code.MOVE_BUDGET_SPENT]
+    rounds.configure(moves=Moves(per_tenant_week=2))
+    rounds.settle()
+    rounds.submit("next", gpus=8)
+    rounds.round(plans=False)
+    told = explain(rounds.state, rounds.job("next").job_id, rounds.ts)
+    assert told is not None
+    assert "No run of tenant lab is moved for it before 2025-10-13 00:00:00 UTC" in " ".join(told.sentences)
+    theirs = explain(rounds.state, rounds.job("next").job_id, rounds.ts, viewer="other")
+    assert theirs is not None
+    assert "tenant lab" not in " ".join(theirs.sentences)
+    whole(rounds)
+
+
+def test_a_new_week_has_its_budget_whole() -> None:
+    row = MovedRuns("lab", 7).counting(7, 1, 30).counting(7, 1, 30)
+    assert (row.moves, row.lost_gpu_seconds) == (2, 60)
+    assert row.counting(8, 1, 5) == MovedRuns("lab", 8, 1, 5)
+    assert row.counting(7, -1, -30) == MovedRuns("lab", 7, 1, 30)
+
+
+def test_what_is_asked_for_another_job_counts_against_the_budget() -> None:
+    rounds = asked(per_tenant_week=2)
+    other = replace(rounds.job("gang"), job_id="another")
+    left = MovesLeft(rounds.state, other)
+    assert left.is_spent("lab")
+    assert not MovesLeft(rounds.state, rounds.job("gang")).is_spent("lab")

@@ -80,6 +80,7 @@ from tessera_schemas.shard.ledger_form import (
     SPARES_FROM,
     SPENDING_FROM,
 )
+from tessera_schemas.shard.moves import Moves
 from tessera_schemas.shard.records import (
     DatasetTold,
     ResizeRequested,
@@ -272,7 +273,7 @@ def format_needed(parsed: Parsed) -> int:
         GPU_RESOURCES_FROM * any(pool.device_profile in OF_REPLICAS for pool in command.body.pools),
         SPARES_FROM * any(pool.spare_nodes for pool in command.body.pools),
         NODE_TESTS_FROM * (command.body.health is not None and command.body.health.test is not None),
-        MOVES_FROM * bool(command.body.policy.move_answer_seconds),
+        MOVES_FROM * bool(command.body.policy.move_answer_seconds or command.body.policy.moves != Moves()),
     )
     return max(*needs, bool(command.body.money) * PRICES_FROM, bool(command.body.budgets) * SPENDING_FROM)
 

@@ -24,6 +24,7 @@ from tessera.domain.folding.steps import (
     with_nodes_of,
 )
 from tessera.domain.health.following import note_failure, note_lasted
+from tessera.domain.moves.offers import MovedRuns
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.checkpoints import marks_with
@@ -50,7 +51,7 @@ from tessera_schemas.ledger import (
     UseNoted,
     Warned,
 )
-from tessera_schemas.reasons import Code
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import (
     GPU_USE_FROM,
     LENT_KEPT_FROM,
@@ -59,6 +60,7 @@ from tessera_schemas.shard.ledger_form import (
     SESSION_WARNINGS_FROM,
     UNNEEDED_STOPS_FROM,
 )
+from tessera_schemas.shard.lending import week_of
 from tessera_schemas.shard.records import (
     GroupPermitted,
     GroupRestarted,
@@ -383,6 +385,8 @@ def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> 
         return
     if state.moves.get(run.run_id) is not None:
         state.moves.drop(run.run_id)
+    if record.reason.code is Code.DEFRAGMENTED:
+        _count_moved(state, run, record.reason, 1)
     stopped = replace(run, revoked=record.reason, then=record.then, stopped_ts=state.ts, hurried=record.now)
     state.put_run(replace(stopped, held_back=None, called_in=record.called_in, rule=record.rule))
     if record.observed:
@@ -409,6 +413,14 @@ def _apply_own_end(state: State, run: Run, record: Revoked) -> None:
     state.put_job(replace(job, reason=record.reason, avoid=_with_nodes(job, record.avoid)))
 
 
+def _count_moved(state: State, run: Run, reason: Reason, sign: int) -> None:
+    """Counts a move and what it loses against its tenant's budget of the week, or takes it off, if there is one."""
+    if state.tree.policy.moves.has_budget:
+        week = week_of(state.ts)
+        row = state.moved.get(run.tenant) or MovedRuns(run.tenant, week)
+        state.moved.put(run.tenant, row.counting(week, sign, sign * reason.numbers.get("lost_gpu_seconds", 0)))
+
+
 @applies(StopHeldBack)
 def apply_stop_held_back(state: State, record: StopHeldBack, facts: Sequence[TakenFact]) -> None:
     """Notes why a run goes on that seems lost; raises Contradiction for one that is being stopped."""
@@ -430,6 +442,8 @@ def apply_spared(state: State, record: Spared, facts: Sequence[TakenFact]) -> No
     drained = state.format >= UNNEEDED_STOPS_FROM and run.revoked is not None and run.revoked.code in DRAINS
     if run.revoked is None or not (drained or run.revoked.code in EVICTIONS) or run.then != "requeue":
         raise Contradiction(f"record {state.n}: run {run.run_id} does not stop for another job")
+    if run.revoked.code is Code.DEFRAGMENTED:
+        _count_moved(state, run, run.revoked, -1)
     kept_ts = state.ts if record.kept else run.kept_ts
     # From the first time on: an owner that comes later finds a loan that was kept for long enough already.
     lent = record.kept and run.revoked.code is Code.RECLAIMED and state.format >= LENT_KEPT_FROM

@@ -40,6 +40,22 @@ class OfferedMove:
 OfferedMoves = Table[OfferedMove]
 
 
+@fast_init
+@dataclass(frozen=True, slots=True)
+class MovedRuns:
+    """Number of a tenant's runs that were moved in a week, and the GPU seconds that they lost by it."""
+
+    tenant: str
+    week: int
+    moves: int = 0
+    lost_gpu_seconds: int = 0
+
+    def counting(self, week: int, moves: int, lost: int) -> "MovedRuns":
+        """The row with more, or less, in a week; what was in another week counts no more."""
+        before = self if self.week == week else MovedRuns(self.tenant, week)
+        return MovedRuns(self.tenant, week, max(0, before.moves + moves), max(0, before.lost_gpu_seconds + lost))
+
+
 def offers_for(offers: OfferedMoves, owner: str) -> list[OfferedMove]:
     """Offers for a waiting job that are open or agreed to, by run."""
     return sorted(_standing(offers.values(), owner), key=lambda offer: offer.run_id) if len(offers) else []

@@ -17,6 +17,7 @@ from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.engine.ahead.booked_nodes import shut_for
+from tessera.engine.defragmentation.budgets import MovesLeft, outside_windows
 from tessera.engine.defragmentation.offers import agreed_for, awaits_answers
 from tessera.engine.defragmentation.relocations import (
     NO_ROOM,
@@ -102,7 +103,8 @@ def _against_search(state: State, job: Job) -> Reason | None:
         return Reason(code=Code.NOT_WAITING, field="reason", detail="nobody has told it yet that there is no room")
     if state.tree.policy.backfill == "reserve" and _stands_behind_reserved(state, job):
         return Reason(code=Code.BEHIND_RESERVATION)
-    return awaits_answers(state, job)
+    # Who agreed within the hours may be moved after them: no more than an answer's time later.
+    return awaits_answers(state, job) or (None if agreed_for(state, job) else outside_windows(state))
 
 
 def _best(state: State, job: Job, flavor: str, avoid: tuple[str, ...], at_any_cost: bool) -> FoundRelocations | Reason:
@@ -201,7 +203,17 @@ class _Search:
             for run in state.runs.found(sorted(runs))
             if may_move(state, self._job, run) is None and self._may_have_again(run)
         ]
-        return sorted(candidates, key=_order)
+        return sorted(self._within_limits(candidates), key=_order)
+
+    def _within_limits(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Those that windows and budgets let move, all of them together: so that each set of them is within these."""
+        agreed = agreed_for(self._state, self._job)
+        if outside_windows(self._state) is not None:
+            candidates = [each for each in candidates if each.run.run_id in agreed]
+        left = MovesLeft(self._state, self._job)
+        # Who has agreed first, or the budget of a tenant would be spent on runs that nobody has asked yet.
+        first = sorted(candidates, key=lambda each: (each.run.run_id not in agreed, _order(each)))
+        return [each for each in first if left.take(each.run) is None]
 
     def _may_have_again(self, run: Run) -> bool:
         # The run is taken out of the book for the question and put back: it must not compete with itself for what it

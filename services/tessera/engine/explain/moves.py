@@ -5,7 +5,10 @@ from collections.abc import Iterator
 from tessera.domain.entities import Job, Run
 from tessera.domain.moves.offers import OfferedMove
 from tessera.domain.state import State
+from tessera.engine.defragmentation.budgets import MovesLeft, outside_windows
+from tessera.engine.defragmentation.relocations import NO_ROOM
 from tessera.engine.explain.blockers import Viewer
+from tessera_schemas.shard.lending import next_within, week_begins, week_of
 from tessera_schemas.text.units import format_moment
 
 NAMED = 4
@@ -30,6 +33,22 @@ def describe_moves(state: State, job: Job, viewer: Viewer) -> Iterator[str]:
         yield f"{_who(state, offer, viewer)} {_answer(state, offer)}."
     if len(offers) > NAMED:
         yield f"Another {_runs(len(offers) - NAMED)} were asked, too."
+    if state.tree.policy.defragment and job.reason is not None and job.reason.code in NO_ROOM:
+        yield from _limits(state, job, viewer)
+
+
+def _limits(state: State, job: Job, viewer: Viewer) -> Iterator[str]:
+    """The calendar and the budgets of moves, as far as they keep runs from being moved now."""
+    policy = state.tree.policy.moves
+    if outside_windows(state) is not None:
+        begins = policy.windows[0].clock(next_within(policy.windows, state.ts))
+        yield f"Runs are asked to move, so that it finds room in one piece, from {begins} on."
+    left, until = MovesLeft(state, job), format_moment(week_begins(week_of(state.ts) + 1))
+    spent = [row.tenant for row in state.moved.values() if left.is_spent(row.tenant)]
+    for tenant in sorted(filter(viewer.may_see, spent))[:NAMED]:
+        yield f"No run of tenant {tenant} is moved for it before {until}: the budget of the week is spent."
+    if any(not viewer.may_see(tenant) for tenant in spent):
+        yield f"Runs of other tenants are not moved for it before {until}: their budgets of the week are spent."
 
 
 def describe_offer(state: State, run: Run) -> Iterator[str]:

@@ -8,7 +8,8 @@ from tessera.domain.health.spares import find_spares
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine.ahead.booked_nodes import shut_for
-from tessera.engine.defragmentation.offers import awaits_answers, find_unasked
+from tessera.engine.defragmentation.budgets import MovesLeft, outside_windows
+from tessera.engine.defragmentation.offers import agreed_for, awaits_answers, find_unasked
 from tessera.engine.defragmentation.relocations import (
     GPU_SECOND,
     NodesOfRuns,
@@ -224,11 +225,13 @@ def _check_relocations(state: State, job: Job, fact: PlanProposed, book: QuotaBo
     if len(fact.moves) > state.tree.policy.defragment_moves_max:
         numbers = {"moves": len(fact.moves), "moves_max": state.tree.policy.defragment_moves_max}
         return Reason(code=Code.PLAN_DOES_NOT_FIT, field="policy.defragment_moves_max", numbers=numbers)
+    runs = state.runs.found(move.run_id for move in fact.moves)
+    if (beyond := _beyond_limits(state, job, runs)) is not None:
+        return beyond
     ground = TargetCapacity(NodesOfRuns(state))
     # The owner's places are taken first, then each move's in turn: what is left to a move is free now, whatever happens
     # to the others, so that moves can be carried out in any order (ADR 0013).
     ground.take(job.gang, fact.placements)
-    runs = state.runs.found(move.run_id for move in fact.moves)
     for run, move in zip(runs, fact.moves, strict=True):
         over = lacks_again(state, book, run)
         if over is not None:
@@ -240,6 +243,15 @@ def _check_relocations(state: State, job: Job, fact: PlanProposed, book: QuotaBo
             return Reason(code=Code.PLAN_DOES_NOT_FIT, detail=f"{run.run_id}: {fault}"[:1024])
         ground.take(run.gang, move.placements)
     return without_gain(state, job, runs) if runs else None
+
+
+def _beyond_limits(state: State, job: Job, runs: Sequence[Run]) -> Reason | None:
+    """The calendar's or a budget's reason against moving these runs; runs that agreed were asked within the hours."""
+    agreed = agreed_for(state, job)
+    if any(run.run_id not in agreed for run in runs) and (closed := outside_windows(state)) is not None:
+        return closed
+    left = MovesLeft(state, job)
+    return next((against for run in runs if (against := left.take(run)) is not None), None)
 
 
 def _find_capacity(

@@ -3,9 +3,12 @@ Rules of moves that ask (ADR 0107): no run is moved that has not agreed, by word
 where the policy takes that for a yes; none that has said no, and none is asked again while that stands.
 """
 
+from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from tessera.testkit.checker.report import Report
+from tessera.testkit.rules_checker.quotas import is_within
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.config import Policy
@@ -31,11 +34,19 @@ class MoveRules:
         self._report, self._policy = report, Policy()
         self._tenants, self._asked = dict[str, str](), dict[str, _Asked]()
         self._starts_since = 0
+        self._moved: dict[str, tuple[str, int]] = {}  # runs that stop for a move: tenant and what they lose
+        self._spent: Counter[tuple[str, str]] = Counter()  # of the week, by tenant and what is counted
+        self._week: tuple[int, int] = 0, 0
         self._message: m.LedgerMessage
 
     def take(self, message: m.LedgerMessage) -> None:
         """Check the records of a message in order."""
         self._message = message
+        week = datetime.fromtimestamp(message.ts / 1000, UTC).isocalendar()[:2]
+        if week != self._week:
+            self._week = week
+            self._spent.clear()
+            self._moved.clear()
         self._starts_since = max(self._starts_since, message.starts_since)
         for record in message.records:
             getattr(self, f"_{record.kind}", lambda _: None)(record)
@@ -67,6 +78,7 @@ class MoveRules:
         seconds = self._policy.move_answer_seconds
         self._demand(seconds > 0 and self._policy.defragment, f"{text}, and the policy asks nobody")
         self._demand(r.deadline == self._message.ts + seconds * 1000, f"{text} until {r.deadline}")
+        self._demand(self._is_open(), f"{text}, outside of the policy's hours")
         before = self._asked.get(r.run_id)
         self._demand(before is None or not self._stays(before), f"{text}, and has said that it stays")
         self._demand(before is None or (bool(before.how) and not before.moves), f"{text}, and was asked already")
@@ -101,16 +113,45 @@ class MoveRules:
         if r.ended:
             return
         asked = self._asked.pop(r.run_id, None)
-        if r.reason.code is not Code.DEFRAGMENTED or not self._policy.move_answer_seconds:
+        if r.reason.code is not Code.DEFRAGMENTED:
             return
         text = f"{r.run_id} is moved for {r.by}"
+        self._count(r, text)
+        if not self._policy.move_answer_seconds:
+            self._demand(self._is_open(), f"{text}, outside of the policy's hours")
+            return
         self._demand(asked is None or not self._stays(asked), f"{text}, and has said that it stays")
         agreed = asked is not None and asked.moves and asked.owner == r.by
         self._demand(agreed, f"{text}, and has not agreed")
 
+    def _count(self, r: m.Revoked, text: str) -> None:
+        """What moves cost the tenant in this week, as far as a budget of the policy in force bounds it."""
+        moves, lost = self._policy.moves, r.reason.numbers.get("lost_gpu_seconds", 0)
+        if moves.per_tenant_week is None and moves.lost_gpu_seconds_per_tenant_week is None:
+            return
+        tenant = self._tenants.get(r.run_id.rpartition("-")[0], "")
+        self._spent[tenant, "moves"] += 1
+        self._spent[tenant, "lost"] += lost
+        self._moved[r.run_id] = tenant, lost
+        bounds = {"moves": moves.per_tenant_week, "lost": moves.lost_gpu_seconds_per_tenant_week}
+        for what, most in bounds.items():
+            spent = self._spent[tenant, what]
+            self._demand(most is None or spent <= most, f"{text}: {tenant} has {what} {spent} this week, of {most}")
+
+    def _spared(self, r: m.Spared) -> None:
+        tenant, lost = self._moved.pop(r.run_id, ("", 0))
+        if tenant:
+            self._spent[tenant, "moves"] -= 1
+            self._spent[tenant, "lost"] -= lost
+
+    def _is_open(self) -> bool:
+        windows = self._policy.moves.windows
+        return not windows or any(is_within(hours, self._message.ts) for hours in windows)
+
     def _released(self, r: m.Released) -> None:
         if not r.ranks:
             self._asked.pop(r.run_id, None)
+            self._moved.pop(r.run_id, None)
 
     def _stays(self, asked: _Asked) -> bool:
         stands = self._policy.moves.veto_seconds * 1000

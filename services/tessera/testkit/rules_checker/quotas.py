@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.config import ConfigBody, Queue, Quota
 from tessera_schemas.facts import NodeSeen
-from tessera_schemas.shard.lending import LendingHours
+from tessera_schemas.shard.lending import WeekHours
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
 FlavorResource = tuple[str, str]
@@ -201,7 +201,7 @@ def _amount(node: NodeSeen, resource: str) -> int:
     return whole if resource == "gpu_milli" else int(getattr(node, resource))
 
 
-def is_within(hours: LendingHours, ts: int) -> bool:
+def is_within(hours: WeekHours, ts: int) -> bool:
     """Whether the ledger's time is within the hours, by the clock and the calendar."""
     ahead = timedelta(hours=int(hours.utc_offset[1:3]), minutes=int(hours.utc_offset[4:]))
     moment = datetime.fromtimestamp(ts / 1000, UTC) + (-ahead if hours.utc_offset[0] == "-" else ahead)
