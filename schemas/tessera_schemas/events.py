@@ -331,6 +331,18 @@ class JobMoveWithdrawnV1(RunEvent):
     reason: PublicReason
 
 
+class JobMoveScoredV1(JobEvent):
+    """The job for which runs were moved has started, or has gone: what was foretold of that, and what came of it."""
+
+    type: ClassVar[str] = "io.tessera.job.move-scored.v1"
+    predicted_gain_gpu_seconds: int = 0
+    predicted_lost_gpu_seconds: int = 0
+    gained_gpu_seconds: Annotated[int, Field(description="Of the foretold gain, less what the job waited since")] = 0
+    lost_gpu_seconds: Annotated[
+        int, Field(description="Work that was not saved, and time until the runs ran again")
+    ] = 0
+
+
 class JobRolloutV1(JobEvent):
     """A service begins to replace its replicas by those of another revision, has done so, or stops since they fail."""
 

@@ -27,6 +27,7 @@ from tessera_schemas.shard.bookings import BookingRefused as BookingRefused
 from tessera_schemas.shard.health_records import HealthNoted as HealthNoted
 from tessera_schemas.shard.moves import MoveAnswered as MoveAnswered
 from tessera_schemas.shard.moves import MoveOffered as MoveOffered
+from tessera_schemas.shard.moves import MoveScored as MoveScored
 from tessera_schemas.shard.moves import MoveWithdrawn as MoveWithdrawn
 from tessera_schemas.shard.orders import Order
 from tessera_schemas.shard.records import RECORDS as RECORDS
@@ -472,6 +473,7 @@ class EarmarkSet(AnyRecord, event=events.JobEarmarkedV1):
     flavor: str = ""
     victims: tuple[RunId, ...] = ()
     preset: str = ""
+    gain_gpu_seconds: Annotated[Count, Field(description="What the owner gains by it, of a plan of moves")] = 0
 
 
 class EarmarkEnded(AnyRecord, event=events.JobUnearmarkedV1, story="no devices are kept for it any more ({why})"):

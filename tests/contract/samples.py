@@ -513,6 +513,14 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
         kind="move_offered", run_id=RUN, by=OTHER, deadline=TS + 60_000, net_gpu_seconds=7200, lost_gpu_seconds=900
     ),
     ledger.MoveAnswered(kind="move_answered", run_id=RUN, how="checkpoint", moves=True),
+    ledger.MoveScored(
+        kind="move_scored",
+        job_id=JOB,
+        predicted_gain_gpu_seconds=8100,
+        predicted_lost_gpu_seconds=900,
+        gained_gpu_seconds=7300,
+        lost_gpu_seconds=400,
+    ),
     ledger.MoveWithdrawn(kind="move_withdrawn", run_id=RUN, reason=Reason(code=Code.MOVE_NOT_NEEDED)),
     RungTaken(kind="rung_taken", job_id=JOB, rung="domain", count=2, nodes=("node-a",), domain="rack=r1"),
     ledger.Saved(kind="saved", run_id=RUN, path="/data/step-100"),
@@ -683,6 +691,13 @@ EVENTS: tuple[events.PublicEvent, ...] = (
     ),
     events.JobMoveOfferedV1(**RUN_FIELDS, by=OTHER, deadline=TS + 60_000, net_gpu_seconds=7200, lost_gpu_seconds=900),
     events.JobMoveAnsweredV1(**RUN_FIELDS, how="checkpoint", moves=True),
+    events.JobMoveScoredV1(
+        **JOB_FIELDS,
+        predicted_gain_gpu_seconds=8100,
+        predicted_lost_gpu_seconds=900,
+        gained_gpu_seconds=7300,
+        lost_gpu_seconds=400,
+    ),
     events.JobMoveWithdrawnV1(**RUN_FIELDS, reason=PublicReason.model_validate(WHY.model_dump())),
     events.JobSavedV1(**RUN_FIELDS, path="/data/step-100"),
     events.JobEarmarkedV1(

@@ -91,6 +91,7 @@ LATER = {
     "record.allocated.v1": {"passed"},
     "record.array_closed.v1": {"now"},
     "record.back_in_line.v1": {"service"},
+    "record.earmark_set.v1": {"gain_gpu_seconds"},
     "record.finished.v1": {"rule"},
     "record.held.v1": {"operator"},
     "record.job_queued.v1": {"number"},

@@ -91,3 +91,24 @@ class MoveWithdrawn(AnyRecord, event=events.JobMoveWithdrawnV1, story="need not 
     kind: Literal["move_withdrawn"]
     run_id: RunId
     reason: Reason
+
+
+class MoveScored(
+    AnyRecord,
+    event=events.JobMoveScoredV1,
+    story="its room came by moves: {gained_gpu_seconds} GPU seconds gained of {predicted_gain_gpu_seconds} foretold, "
+    "{lost_gpu_seconds} lost of {predicted_lost_gpu_seconds}",
+):
+    """
+    What moves for a job were to gain and to lose, and what they have, now that it has started, or has gone.
+
+    Gained is the time that it was to wait without them, less what it waited since they were begun. Lost is what the
+    moved runs had not saved when they stopped, and their time until they ran again, or until now.
+    """
+
+    kind: Literal["move_scored"]
+    job_id: JobId
+    predicted_gain_gpu_seconds: Count = 0
+    predicted_lost_gpu_seconds: Count = 0
+    gained_gpu_seconds: Count = 0
+    lost_gpu_seconds: Count = 0

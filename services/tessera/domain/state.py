@@ -35,6 +35,7 @@ from tessera.domain.health.node_tests import NodeTests, forget_ended
 from tessera.domain.health.reputation import FailureRates, Reckoning, Reputations, reckon_by
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.moves.offers import MovedRuns, OfferedMoves
+from tessera.domain.moves.scores import MovePlans
 from tessera.domain.queues import Holding, QueueTree, QuotaBook, queue_tree
 from tessera.domain.quota.bookings import Booking
 from tessera.domain.quota.parts import PoolSizes, Share, add_share, at_hour, in_numbers, next_hour, share_of
@@ -85,12 +86,13 @@ TABLES = (
     "bookings",
     "moves",
     "moved",
+    "move_plans",
 )
 LATER_TABLES = frozenset(
     {
         *("refused", "backoffs", "stops", "closed", "remembered_nodes", "removed_queues", "decayed", "spending"),
         *("layouts", "device_classes", "selections", "mig_changes", "health", "fences", "reputations", "failure_rates"),
-        *("node_tests", "bookings", "moves", "moved"),
+        *("node_tests", "bookings", "moves", "moved", "move_plans"),
     }
 )
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
@@ -164,6 +166,8 @@ class State:
         """Runs that were asked to move for a job that waits."""
         self.moved: Table[MovedRuns] = Table()
         """What moves cost each tenant this week, where the policy bounds it."""
+        self.move_plans: MovePlans = Table()
+        """Moves that are not scored yet, by the job that waits for them."""
         self.reckoning: Reckoning | None = None
         """By what is configured of the reputation of nodes; None where the ends of runs say nothing of them."""
         self.remembered_nodes, self.removed_queues = Table[RememberedNode](), Table[RemovedQueue]()

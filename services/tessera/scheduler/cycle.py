@@ -31,7 +31,7 @@ from tessera.scheduler.decide.runs import is_start_due
 from tessera.scheduler.inbox import Inbox
 from tessera.scheduler.settings import SchedulerSettings
 from tessera.scheduler.start_clock import StartClock
-from tessera_schemas.ledger import Allocated, Checkpoint, LedgerMessage, Started, Waiting
+from tessera_schemas.ledger import Allocated, Checkpoint, LedgerMessage, MoveScored, Started, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
 
@@ -258,17 +258,24 @@ class Committer:
         ports.metrics.step(Step.FOLD, clock.monotonic() - appended)
         ports.metrics.ledger_n.set(state.n)
         self._skew.note(message.ts)
-        for record in message.records:
-            if type(record) is Waiting:
-                ports.metrics.reason(record.reason.code)
-            elif type(record) is Allocated and record.attempt == 1:
-                job = state.jobs.get(record.job_id)
-                if job is not None:
-                    ports.metrics.sharing.waited(job.queue, (message.ts - job.submitted_ts) / 1000)
+        self._count(message)
         log_steps(message.n, message.records)
         if ports.spans.on:
             report_spans(ports.spans, state, message)
         return True
+
+    def _count(self, message: LedgerMessage) -> None:
+        """Counts in metrics what a committed message says."""
+        metrics, jobs = self._ports.metrics, self._shard.state.jobs
+        for record in message.records:
+            if type(record) is Waiting:
+                metrics.reason(record.reason.code)
+            elif type(record) is MoveScored:
+                metrics.moves_scored(record.model_dump(exclude={"kind", "job_id"}))
+            elif type(record) is Allocated and record.attempt == 1:
+                job = jobs.get(record.job_id)
+                if job is not None:
+                    metrics.sharing.waited(job.queue, (message.ts - job.submitted_ts) / 1000)
 
     async def _wait_for_room(self, n: int, error: Full) -> None:
         """Wait until the ledger has room again; facts stay in their stream and are taken in then."""

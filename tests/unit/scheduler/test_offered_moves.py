@@ -14,14 +14,17 @@ from tessera.engine.defragmentation.offers import AGREED_MS
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.explain.explanation import explain
 from tessera.engine.preemption.plans import Plan, proposal
+from tessera.kernel.service.metrics import Metrics
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.facts import AnyFact, CancelRequested, CheckpointReported, CheckpointSaved, MoveReplied
 from tessera_schemas.ledger import (
+    LEDGER_MESSAGE,
     EarmarkSet,
     LedgerMessage,
     MoveAnswered,
     MoveOffered,
+    MoveScored,
     MoveWithdrawn,
     PlanRefused,
     Revoked,
@@ -341,3 +344,53 @@ def test_what_is_asked_for_another_job_counts_against_the_budget() -> None:
     left = MovesLeft(rounds.state, other)
     assert left.is_spent("lab")
     assert not MovesLeft(rounds.state, rounds.job("gang")).is_spent("lab")
+
+
+def scores(rounds: Rounds) -> list[MoveScored]:
+    messages = [LEDGER_MESSAGE.validate_json(data) for data in rounds.stored]
+    return [record for message in messages for record in of(MoveScored, message)]
+
+
+def test_moves_are_scored_when_their_job_starts_by_what_was_foretold_and_what_came() -> None:
+    rounds = stuck(scattered())
+    found = defragmentation(rounds.state, rounds.job("gang"), rounds.ts)
+    assert isinstance(found, Plan)
+    rounds.settle()
+    (score,) = scores(rounds)
+    assert score.job_id == rounds.job("gang").job_id
+    assert score.predicted_gain_gpu_seconds - score.predicted_lost_gpu_seconds >= found.net_gpu_seconds
+    waited = score.predicted_gain_gpu_seconds - score.gained_gpu_seconds
+    assert 8 <= waited <= 8 * 20  # eight GPUs, and some seconds until all had stopped and it had started
+    assert 0 < score.lost_gpu_seconds < score.predicted_lost_gpu_seconds  # they ran again sooner than in five minutes
+    assert not rounds.state.move_plans
+    whole(rounds)
+
+
+def test_what_a_run_saves_while_it_stops_is_not_lost() -> None:
+    rounds = stuck(scattered())
+    rounds.held_back = {rounds.run(key).run_id for key in ("a", "b")}
+    rounds.round()
+    for key in ("a", "b"):
+        rounds.commit(saved(rounds, key))
+    rounds.held_back = set()
+    rounds.settle()
+    assert scores(rounds)[0].lost_gpu_seconds < 60
+    whole(rounds)
+
+
+def test_moves_for_a_job_that_goes_have_gained_nothing() -> None:
+    rounds = stuck(scattered())
+    rounds.held_back = {rounds.run(key).run_id for key in ("a", "b")}
+    rounds.round()
+    job = rounds.job("gang").job_id
+    rounds.commit(CancelRequested(kind="cancel_requested", job_id=job))
+    (score,) = scores(rounds)
+    assert (score.gained_gpu_seconds, score.predicted_gain_gpu_seconds > 0) == (0, True)
+    whole(rounds)
+
+
+def test_a_score_is_counted_as_a_metric() -> None:
+    metrics = Metrics("scheduler")
+    metrics.moves_scored({"predicted_gain_gpu_seconds": 90, "gained_gpu_seconds": 60})
+    shown = metrics.registry.get_sample_value("tessera_moves_gpu_seconds_total", {"what": "gained"})
+    assert shown == 60

@@ -33,6 +33,7 @@ from tessera.domain.folding.steps import (
 )
 from tessera.domain.health.following import begin_test, end_test, note_lasted
 from tessera.domain.mix import see
+from tessera.domain.moves.folding import begin_moves
 from tessera.domain.state import State
 from tessera.domain.storing.canonical import spec_hash
 from tessera.domain.storing.fast import replace
@@ -394,6 +395,8 @@ def apply_earmark_set(state: State, record: EarmarkSet, facts: Sequence[TakenFac
     )
     state.earmarks.put(record.owner, mark)
     hold(state, job.gang, record.placements, 1)
+    if record.gain_gpu_seconds:
+        begin_moves(state, record)
 
 
 @applies(EarmarkEnded)

@@ -25,6 +25,7 @@ from tessera.domain.folding.steps import (
 )
 from tessera.domain.health.following import note_failure, note_lasted
 from tessera.domain.moves.offers import MovedRuns
+from tessera.domain.moves.scores import note_saved, note_spared
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.checkpoints import marks_with
@@ -444,6 +445,7 @@ def apply_spared(state: State, record: Spared, facts: Sequence[TakenFact]) -> No
         raise Contradiction(f"record {state.n}: run {run.run_id} does not stop for another job")
     if run.revoked.code is Code.DEFRAGMENTED:
         _count_moved(state, run, run.revoked, -1)
+        note_spared(state.move_plans, run.run_id)
     kept_ts = state.ts if record.kept else run.kept_ts
     # From the first time on: an owner that comes later finds a loan that was kept for long enough already.
     lent = record.kept and run.revoked.code is Code.RECLAIMED and state.format >= LENT_KEPT_FROM
@@ -505,6 +507,8 @@ def apply_saved(state: State, record: Saved, facts: Sequence[TakenFact]) -> None
     run = run_of(state, record.run_id)
     marks = marks_with(run, record.path, record.at) if state.format >= FORMAT_OF_LATER else run.saved_marks
     state.put_run(replace(run, saved_ts=state.ts, saved_marks=marks))
+    if len(state.move_plans):
+        note_saved(state.move_plans, run.run_id, state.ts)
     if record.path:
         state.put_job(replace(job_of(state, run.job_id), saved_path=record.path))
 

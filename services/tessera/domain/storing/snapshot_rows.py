@@ -37,6 +37,7 @@ from tessera.domain.health.node_tests import NodeTest
 from tessera.domain.health.reputation import FailureRate, Reputation
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.moves.offers import MovedRuns, OfferedMove
+from tessera.domain.moves.scores import MovePlan
 from tessera.domain.quota.bookings import Booking
 from tessera.domain.runtimes import Sketch
 from tessera.domain.storing.canonical import encode
@@ -78,6 +79,7 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "bookings": (TypeAdapter(Booking), "name"),
     "moves": (TypeAdapter(OfferedMove), "run_id"),
     "moved": (TypeAdapter(MovedRuns), "tenant"),
+    "move_plans": (TypeAdapter(MovePlan), "owner"),
 }
 KINDS_MAX = 4_096
 """Rows kept to be copied: a shard of more kinds than these reads more of its rows whole."""

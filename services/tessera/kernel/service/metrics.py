@@ -100,6 +100,7 @@ class Metrics:
         self.stalled_runs = Gauge(
             "tessera_runs_stalled", "Runs that were warned of, as their pods report too little progress", registry=r
         )
+        self._moves = _moves_gpu_seconds(r)
         self.nodes_not_fenced = _nodes_not_fenced(r)
         self.node_test_broken = _test_broken(r)
         self.services_below_minimum = _below_minimum(r)
@@ -134,6 +135,11 @@ class Metrics:
         self._short.set(short)
         self._waiting_for_node.set(waiting)
         self._held_back.set(held_back)
+
+    def moves_scored(self, gpu_seconds: Mapping[str, int]) -> None:
+        """Count what moves for a job that has its room now were to gain and lose, and what they have."""
+        for what, seconds in gpu_seconds.items():
+            self._moves.labels(what.removesuffix("_gpu_seconds")).inc(seconds)
 
     def readiness(self, texts: Mapping[str, str]) -> None:
         """Every check of /readyz with its text, `ok` when well."""
@@ -214,6 +220,11 @@ def _below_minimum(registry: CollectorRegistry) -> Gauge:
 def _nodes_not_fenced(r: CollectorRegistry) -> Gauge:
     text = "Lost or sick nodes that are to be off and are not: the webhook failed, or too many were turned off lately"
     return Gauge("tessera_nodes_not_fenced", text, ["why"], registry=r)
+
+
+def _moves_gpu_seconds(r: CollectorRegistry) -> Counter:
+    text = "GPU time that moves were foretold to gain and to lose, and that they gained and lost"
+    return Counter("tessera_moves_gpu_seconds_total", text, ["what"], registry=r)
 
 
 def _mig_changes(r: CollectorRegistry) -> tuple[Gauge, Gauge]:

@@ -88,6 +88,8 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None, eng
         settle_bookings(draft)
     if len(draft.state.moves):
         moves.settle_moves(draft, inputs.starts_since)
+    if len(draft.state.move_plans):
+        moves.score_moves(draft)
     drain_queues(draft)
     rename_strays(draft)
     record_stranded(draft)

@@ -5,14 +5,16 @@ from operator import attrgetter
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.moves.offers import OfferedMove
+from tessera.domain.moves.scores import MovedRun
 from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
 from tessera.engine.defragmentation.offers import find_withdrawal
 from tessera.engine.defragmentation.relocations import GPU_SECOND
-from tessera.engine.preemption.candidates import eviction_cost
+from tessera.engine.preemption.candidates import eviction_cost, weight
 from tessera.scheduler.decide.draft import Draft, judges
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import MoveReplied, PlanProposed
-from tessera_schemas.ledger import MoveAnswered, MoveOffered, MoveWithdrawn
+from tessera_schemas.ledger import MoveAnswered, MoveOffered, MoveScored, MoveWithdrawn
 from tessera_schemas.shard.moves import HowAnswered
 
 
@@ -67,6 +69,36 @@ def settle_moves(draft: Draft, starts_since: int) -> None:
         elif offer.is_open and _is_over(offer, state.ts, starts_since):
             moves = state.tree.policy.moves.silence == "move"
             draft.add(MoveAnswered(kind="move_answered", run_id=offer.run_id, how="silence", moves=moves))
+
+
+def score_moves(draft: Draft) -> None:
+    """Says what came of moves, once the job that they made room for has started, or has gone."""
+    state = draft.state
+    # At its start and not later: how long it then runs has nothing to do with the moves, and it may soon be gone.
+    for plan in sorted(state.move_plans.values(), key=attrgetter("owner")):
+        owner = state.jobs.get(plan.owner)
+        has_started = owner is not None and owner.phase is Phase.RUNNING
+        if (owner is None or has_started) and not draft.full:
+            waited = weight(owner.amount) * (state.ts - plan.planned_ts) if owner is not None else 0
+            gained = max(0, plan.gain - waited // GPU_SECOND) if has_started else 0
+            draft.add(
+                MoveScored(
+                    kind="move_scored",
+                    job_id=plan.owner,
+                    predicted_gain_gpu_seconds=plan.gain,
+                    predicted_lost_gpu_seconds=plan.lost,
+                    gained_gpu_seconds=gained,
+                    lost_gpu_seconds=min(sum(_lost(state, each) for each in plan.moved) // GPU_SECOND, INT_MAX),
+                )
+            )
+
+
+def _lost(state: State, moved: MovedRun) -> int:
+    """Loss of a moved run: its work that was not saved, and the time until its job ran again, or until now."""
+    job = state.jobs.get(moved.job_id)
+    runs_again = job is not None and job.phase is Phase.RUNNING and job.run_id != moved.run_id
+    until = job.started_ts if job is not None and runs_again else state.ts
+    return moved.gpu_milli * max(0, until - moved.since_ts)
 
 
 def is_answer_due(state: State, ts: int) -> bool:

@@ -14,6 +14,7 @@ from tessera.engine.defragmentation.relocations import (
     GPU_SECOND,
     NodesOfRuns,
     TargetCapacity,
+    gained,
     lacks_again,
     may_move,
     without_gain,
@@ -100,8 +101,15 @@ def _carried_out(state: State, fact: PlanProposed, lesser: Sequence[Earmark]) ->
             flavor=fact.flavor,
             victims=fact.victims,
             preset=policy.preset,
+            gain_gpu_seconds=_foretold_gain(state, fact),
         ),
     ]
+
+
+def _foretold_gain(state: State, fact: PlanProposed) -> int:
+    """GPU seconds that the owner of moves gains by them, before what they lose; 0 for other plans."""
+    job = state.jobs.get(fact.job_id) if fact.moves else None
+    return 0 if job is None else min(gained(state, job) // GPU_SECOND, INT_MAX)
 
 
 def _asked_first(state: State, fact: PlanProposed) -> list[AnyRecord]:

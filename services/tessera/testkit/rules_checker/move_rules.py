@@ -36,6 +36,7 @@ class MoveRules:
         self._starts_since = 0
         self._moved: dict[str, tuple[str, int]] = {}  # runs that stop for a move: tenant and what they lose
         self._spent: Counter[tuple[str, str]] = Counter()  # of the week, by tenant and what is counted
+        self._gains: dict[str, int] = {}  # foretold of moves that are not scored yet, by the job that waits
         self._week: tuple[int, int] = 0, 0
         self._message: m.LedgerMessage
 
@@ -125,7 +126,7 @@ class MoveRules:
         self._demand(agreed, f"{text}, and has not agreed")
 
     def _count(self, r: m.Revoked, text: str) -> None:
-        """What moves cost the tenant in this week, as far as a budget of the policy in force bounds it."""
+        """Cost of moves to the tenant in this week, as far as a budget of the policy in force bounds it."""
         moves, lost = self._policy.moves, r.reason.numbers.get("lost_gpu_seconds", 0)
         if moves.per_tenant_week is None and moves.lost_gpu_seconds_per_tenant_week is None:
             return
@@ -137,6 +138,16 @@ class MoveRules:
         for what, most in bounds.items():
             spent = self._spent[tenant, what]
             self._demand(most is None or spent <= most, f"{text}: {tenant} has {what} {spent} this week, of {most}")
+
+    def _earmark_set(self, r: m.EarmarkSet) -> None:
+        if r.gain_gpu_seconds:
+            self._demand(r.cause == "defragment" and bool(r.victims), f"{r.owner} gains by moves, and nothing moves")
+            self._gains[r.owner] = r.gain_gpu_seconds
+
+    def _move_scored(self, r: m.MoveScored) -> None:
+        gain = self._gains.pop(r.job_id, 0)
+        text = f"moves for {r.job_id} gained {r.gained_gpu_seconds} of {r.predicted_gain_gpu_seconds}"
+        self._demand(r.gained_gpu_seconds <= gain == r.predicted_gain_gpu_seconds, f"{text}, and {gain} were foretold")
 
     def _spared(self, r: m.Spared) -> None:
         tenant, lost = self._moved.pop(r.run_id, ("", 0))
