@@ -22,7 +22,7 @@ from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue, Tole
 from tessera_schemas.shard.lending import Lending
 from tessera_schemas.shard.moves import Moves
 from tessera_schemas.shard.receivers import Subscriber, Webhook
-from tessera_schemas.work.budgets import Budget
+from tessera_schemas.work.budgets import Budget, find_budget_faults
 from tessera_schemas.work.measured_use import SessionDefaults
 from tessera_schemas.work.money import Money
 from tessera_schemas.work.pod_template import Mount, PodGrants
@@ -514,7 +514,7 @@ def _dangling(body: ConfigBody) -> Iterator[str]:
         yield from (f"mounts.{mount.path}.tenants: no tenant {name}" for name in mount.tenants if name not in tenants)
     priced = {price.flavor for price in body.money.prices} if body.money else set()
     yield from (f"money.prices: no such flavor: {name}" for name in sorted(priced - flavors))
-    yield from _unfounded_budgets(body, tenants, queues)
+    yield from find_budget_faults(body.budgets, tenants, queues, bool(priced))
     inner = {queue.parent for queue in body.queues}
     leaves = {queue.name: queue.tenants for queue in body.queues if queue.name not in inner}
     if body.health is not None:
@@ -538,16 +538,6 @@ def _dangling(body: ConfigBody) -> Iterator[str]:
             yield f"queue_names.{name}: no such queue: {queue_name}"
         if name in queues:
             yield f"queue_names.{name}: this is a queue itself"
-
-
-def _unfounded_budgets(body: ConfigBody, tenants: set[str], queues: dict[str, Queue]) -> Iterator[str]:
-    for index, budget in enumerate(body.budgets):
-        if budget.tenant is not None and budget.tenant not in tenants:
-            yield f"budgets[{index}].tenant: no such tenant: {budget.tenant}"
-        if budget.queue is not None and budget.queue not in queues:
-            yield f"budgets[{index}].queue: no such queue: {budget.queue}"
-        if budget.amount is not None and not (body.money and body.money.prices):
-            yield f"budgets[{index}].amount: nothing has a price; give money.currency and money.prices, or gpu_hours"
 
 
 def _misplaced(queue: Queue, queues: dict[str, Queue]) -> Iterator[str]:

@@ -369,9 +369,8 @@ class JobUpdated(AnyRecord, event=events.JobUpdatedV1):
 
 class NodeDrained(AnyRecord, event=events.NodeDrainedV1):
     """
-    New work no longer starts on the node, as an operator asked or its health does; `undo`: it is open again.
-
-    Without a pool it has no public event.
+    New work no longer starts on the node, as an operator or its health asks; `undo`: it does again. Without a pool it
+    has no public event.
     """
 
     kind: Literal["node_drained"]

@@ -5,6 +5,7 @@ Integers alone.
 One measure serves both: millionths of the currency's unit, or of a GPU-hour, which is as if each GPU-hour cost one.
 """
 
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Literal, Self
@@ -124,3 +125,16 @@ def month_ts(month: str) -> int:
 def day_text(ts: int) -> str:
     """Day that a time is in, in UTC, as `2026-12-01`."""
     return f"{datetime.fromtimestamp(ts // 1000, UTC):%Y-%m-%d}"
+
+
+def find_budget_faults(
+    budgets: Sequence[Budget], tenants: Collection[str], queues: Collection[str], is_priced: bool
+) -> Iterator[str]:
+    """Names of tenants and queues in these budgets that are not configured, and amounts of what nothing costs."""
+    for index, budget in enumerate(budgets):
+        if budget.tenant is not None and budget.tenant not in tenants:
+            yield f"budgets[{index}].tenant: no such tenant: {budget.tenant}"
+        if budget.queue is not None and budget.queue not in queues:
+            yield f"budgets[{index}].queue: no such queue: {budget.queue}"
+        if budget.amount is not None and not is_priced:
+            yield f"budgets[{index}].amount: nothing has a price; give money.currency and money.prices, or gpu_hours"

@@ -74,7 +74,7 @@ def missing_nodes(state: State, booking: Booking) -> tuple[str, ...]:
 
 def count_unserved(state: State, within_ms: int = DAY_MS) -> int:
     """Number of bookings for somebody that lack nodes, in a window that is now or begins within so long."""
-    # Maintenance is of nodes that may well be out already.
+    # Maintenance is of nodes that may well be out already; and of what is far ahead nodes are mended in time.
     near = (each for each in state.bookings.values() if each.who and _begins(each, state.ts) <= state.ts + within_ms)
     return sum(bool(missing_nodes(state, each)) for each in near)
 

@@ -141,6 +141,7 @@ def _leaves(state: State, run: Run) -> int:
 
 
 def _open(able: Collection[Node], windows: Sequence[WindowTimes], free: dict[str, int], taken: ByNode) -> list[Node]:
+    # In all windows of a series, free as of the first: what runs there later is told to leave for each.
     def is_open(node: Node) -> bool:
         others = taken.get(node.name, ())
         meets = any(s < end and start < e for start, end in windows for s, e in others)

@@ -39,7 +39,6 @@ from tessera.gateway.operations.listing import ListHandlers
 from tessera.gateway.operations.paging import JobPages
 from tessera.gateway.operations.resizing import SizeHandlers
 from tessera.gateway.reading.account import AccountReader
-from tessera.gateway.reading.bookings import booking_fault
 from tessera.gateway.reading.budgets import budget_notes
 from tessera.gateway.reading.consequences import told_consequences
 from tessera.gateway.reading.explaining import KeptAnswers, explained, known_starts, list_positions
@@ -413,8 +412,6 @@ class Handlers:
             self._live_of(caller, order.job_id)
         elif caller.tenant is not None:
             raise refused(Code.FORBIDDEN, "command", "such orders are for operators")
-        if isinstance(order, ReserveNodes) and (against := booking_fault(self._state, order, self._clock.now_ms())):
-            raise all_of([against])
         return json_response(told_consequences(self._state, order, caller.tenant, self._clock.now_ms()))
 
     async def job_logs(self, request: web.Request) -> web.StreamResponse:

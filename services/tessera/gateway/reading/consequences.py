@@ -5,14 +5,19 @@ from dataclasses import asdict
 from tessera.domain.state import State
 from tessera.engine.explain.blockers import Viewer
 from tessera.engine.explain.consequences import StoppedRun, TriedOrder, consequences
+from tessera.gateway.entrance.problems import all_of
 from tessera.gateway.operations.models import ExceededPromise, StoppedWork, ToldConsequences
+from tessera.gateway.reading.bookings import booking_fault
+from tessera_schemas.commands import ReserveNodes
 
 SHOWN_MAX = 100
 NAMES = ("job_id", "run_id", "name", "tenant", "queue")
 
 
 def told_consequences(state: State, order: TriedOrder, tenant: str | None, now_ms: int) -> ToldConsequences:
-    """Consequences of the order as `tenant`, None an operator, may see them."""
+    """Consequences of the order as `tenant`, None an operator, may see them. Raises Refusal for one that cannot be."""
+    if isinstance(order, ReserveNodes) and (against := booking_fault(state, order, now_ms)):
+        raise all_of([against])
     found, viewer = consequences(state, order, now_ms), Viewer(state.tree, tenant)
     return ToldConsequences(
         as_of=state.n,
