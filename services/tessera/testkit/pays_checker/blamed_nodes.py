@@ -2,7 +2,7 @@
 The rule of nodes that are blamed for failures: no more jobs speak against a node than failed there, and what is kept
 from use as a suspect takes only trials.
 
-The arithmetic of the evidence is not made again here: what is demanded are the jobs and users that it must rest on.
+What is demanded here are the jobs and users that the evidence must rest on; `reputations` makes its arithmetic again.
 """
 
 import re
@@ -23,6 +23,7 @@ COUNTED = (Code.POD_FAILED, Code.POD_REFUSED_BY_NODE)
 """Ends of pods that speak against the nodes of these pods."""
 JOBS_MIN, JOBS_OF_ONE_MIN = 3, 5
 """A bad node has failed so many jobs of several users, or of one."""
+BY_TEST = "test job "
 OF_JOBS = re.compile(r"(\d+) jobs failed there")
 
 
@@ -105,6 +106,8 @@ class BlamedNodes:
         self._demand(rules is not None and right, f"{node} is blamed ({cause}), and nobody asks for that")
         users = [] if rules is None else self._failures.get(node, Failures()).lately(rules.half_life_seconds)
         least = 1 if cause is HealthCause.SUSPECTED else JOBS_MIN if len({*users}) > 1 else JOBS_OF_ONE_MIN
+        # A test of the scheduler's own says enough alone; that it has failed is another rule's to demand.
+        least = 0 if evidence.startswith(BY_TEST) else least
         said = OF_JOBS.search(evidence)
         told = 0 if said is None else int(said[1])
         text = f"{node} is blamed ({cause}) for {told} jobs; {len(users)} of {len({*users})} users failed there"
