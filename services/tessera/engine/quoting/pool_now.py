@@ -1,0 +1,185 @@
+"""
+A pool at one ledger time, as much of it as a drawn future needs: nodes, runs, the waiting jobs and the line's rules.
+
+A value made from a state and never stored in it. GPUs are counted in whole ones, a share as a whole one. Jobs without
+GPUs are left out: what they wait for is not counted here.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tessera.domain.devices.resources import WHOLE_GPU
+from tessera.domain.entities import Job, Run
+from tessera.domain.queues import UNLIMITED, QueueTree
+from tessera.domain.runtimes import JobKind, kind_of
+from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
+from tessera_schemas.config import OrderName
+
+GPU_QUOTA = "gpu_milli"
+
+
+class JobShape(NamedTuple):
+    """
+    Features that equal jobs share: `pieces` are (GPUs of a pod, pods), the largest first; `models` none for any.
+
+    `path` is the job's queue and all above it, the root last.
+    """
+
+    kind: JobKind
+    pieces: tuple[tuple[int, int], ...]
+    models: tuple[str, ...]
+    path: tuple[str, ...]
+    user: str
+    priority: int
+    limit_ms: int
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all pods."""
+        return sum(each * many for each, many in self.pieces)
+
+
+class NodeNow(NamedTuple):
+    """A node that takes jobs, with its GPUs and how many of them are free."""
+
+    model: str
+    gpus: int
+    free: int
+
+
+class RunNow(NamedTuple):
+    """A run: GPUs by number of the node, -1 for one that takes no new jobs; `stopping` ones end soon."""
+
+    shape: JobShape
+    places: tuple[tuple[int, int], ...]
+    started_ts: int
+    stopping: bool = False
+
+
+class WaitingNow(NamedTuple):
+    """A waiting job; no start of it before `not_before`."""
+
+    job_id: str
+    shape: JobShape
+    submitted_ts: int
+    not_before: int = 0
+    deadline_ts: int = 0
+
+
+class QueueNow(NamedTuple):
+    """A queue in the tree: GPUs that it may hold with all below it, without borrowing and at most."""
+
+    order: OrderName
+    strict: bool
+    weight: int
+    own: int
+    most: int
+
+
+class PoolNow(NamedTuple):
+    """The pool at `ts`; `depth` is the number of blocked jobs for which room is kept, 0 under `backfill: off`."""
+
+    ts: int
+    nodes: tuple[NodeNow, ...]
+    runs: tuple[RunNow, ...]
+    waiting: tuple[WaitingNow, ...]
+    queues: Mapping[str, QueueNow]
+    tenant_weights: Mapping[str, int]
+    patience_ms: int
+    depth: int
+    backfill_patience_ms: int
+
+
+def pool_now(state: State, pool: str) -> PoolNow:
+    """The pool as of `state.ts`."""
+    tree = state.tree
+    nodes = sorted((node for node in state.nodes.values() if node.pool == pool and node.ready), key=lambda n: n.name)
+    numbers = {node.name: at for at, node in enumerate(nodes)}
+    seen = tuple(
+        NodeNow(node.gpu_model, node.gpus, sum(free >= WHOLE_GPU for free in node.gpu_free[: node.gpus]))
+        for node in nodes
+    )
+    policy = tree.policy
+    return PoolNow(
+        state.ts,
+        seen,
+        tuple(_runs(state, pool, numbers)),
+        tuple(_waiting(state, pool)),
+        {name: _queue(tree, name) for name in sorted(tree.queues)},
+        {name: tenant.weight for name, tenant in sorted(tree.tenants.items())},
+        policy.order_patience_seconds * 1000,
+        policy.backfill_depth if policy.backfill == "reserve" else 0,
+        policy.backfill_patience_seconds * 1000,
+    )
+
+
+def with_new(now: PoolNow, job_id: str, shape: JobShape) -> PoolNow:
+    """The pool with a job besides that is submitted now."""
+    return now._replace(waiting=(*now.waiting, WaitingNow(job_id, shape, now.ts)))
+
+
+def shape_of(tree: QueueTree, job: Job) -> JobShape | None:
+    """The job's shape; None without GPUs, or where its queue takes no jobs."""
+    # A share of a GPU counts as a whole one: beside shares no whole GPU is had on the device, and how shares lie
+    # together is not asked here.
+    pieces: dict[int, int] = {}
+    for role in job.roles:
+        need = role.need
+        if gpus := need.gpus or (need.gpu_parts if need.gpu_milli or need.mig_profile else 0):
+            pieces[gpus] = pieces.get(gpus, 0) + role.replicas
+    if not pieces or tree.pool(job.queue) is None:
+        return None
+    models = tuple(sorted({model for role in job.roles for model in role.need.gpu_models}))
+    priority, path = tree.priority_of(job), tree.path(job.queue)
+    ordered = tuple(sorted(pieces.items(), reverse=True))
+    return JobShape(kind_of(job), ordered, models, path, job.user, priority, job.time_limit_seconds * 1000)
+
+
+def _waiting(state: State, pool: str) -> Iterable[WaitingNow]:
+    """Waiting jobs by age; those that are held, or wait for others, have no start that time alone brings."""
+    jobs = (job for job in state.jobs.values() if job.phase is Phase.QUEUED and not job.kept_out)
+    for job in sorted(jobs, key=lambda job: (job.submitted_ts, job.job_id)):
+        if state.tree.pool(job.queue) == pool and (shape := shape_of(state.tree, job)) is not None:
+            yield WaitingNow(job.job_id, shape, job.submitted_ts, job.not_before, job.deadline_ts)
+
+
+def _runs(state: State, pool: str, numbers: Mapping[str, int]) -> Iterable[RunNow]:
+    for run in sorted(state.runs.values(), key=lambda run: run.run_id):
+        job = state.jobs.get(run.job_id)
+        shape = None if job is None or state.tree.pool(run.queue) != pool else shape_of(state.tree, job)
+        if shape is not None:
+            places = _places(run, numbers)
+            yield RunNow(shape, places, run.started_ts or run.allocated_ts, bool(run.stopping or run.over))
+
+
+def _places(run: Run, numbers: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
+    # On nodes that are cordoned or gone GPUs are held in vain for who waits: they end, and nothing becomes free.
+    held: dict[int, int] = {}
+    for place in run.places:
+        need = run.gang.need_of[place.role]
+        gpus = need.gpus or (need.gpu_parts if need.gpu_milli or need.mig_profile else 0)
+        at = numbers.get(place.node, -1)
+        held[at] = held.get(at, 0) + gpus
+    return tuple(sorted(held.items()))
+
+
+def _queue(tree: QueueTree, name: str) -> QueueNow:
+    queue = tree.queues[name]
+    quotas = [quota for below in _below(tree, name) for quota in tree.queues[below].quotas]
+    mine = [quota for quota in queue.quotas if quota.resource == GPU_QUOTA]
+    covered = any(resource == GPU_QUOTA for _, resource in tree.covered[tree.roots[name]])
+    # Quotas of flavors are added up, and lending limits left out: who waits for one flavor alone is told too short a
+    # wait, which the scores of its class correct.
+    own = most = UNLIMITED
+    if covered:
+        own = sum(quota.nominal for quota in quotas if quota.resource == GPU_QUOTA)
+        limits = [quota.borrowing_limit for quota in mine]
+        bounded = queue.parent is None or (bool(limits) and None not in limits)
+        most = own + sum(limit or 0 for limit in limits) * (queue.parent is not None) if bounded else UNLIMITED
+    strict = queue.queueing_strategy == "strict_fifo"
+    return QueueNow(queue.order, strict, queue.weight, own // WHOLE_GPU, most // WHOLE_GPU)
+
+
+def _below(tree: QueueTree, name: str) -> list[str]:
+    return [name, *(each for child in tree.children.get(name, ()) for each in _below(tree, child))]
