@@ -13,6 +13,7 @@ from tessera.domain.runtimes import JobKind, learn
 from tessera.domain.state import State
 from tessera.engine.preemption.plans import Plan, proposal
 from tessera.engine.queueing.ordering import stuck_heads
+from tessera.engine.quoting.pool_now import JobShape
 from tessera.queueing.decide import orders
 from tessera.reclamation.reclaim.decide import reclamation_plan
 from tessera.scheduler.decide import CapacityCache, Inputs, decide
@@ -61,8 +62,26 @@ class LiveEngine:
         for first in range(0, len(sizes), FACTS_MAX):
             self._commit(0, [node_seen(at, sizes[at]) for at in range(first, min(first + FACTS_MAX, len(sizes)))])
         for job in sorted(history, key=lambda job: (job.submit_s + job.duration_s, job.line)):
-            kind = JobKind(TENANT, QUEUE, name_of(job.vc), job.gpus)
-            learn(self._state.runtimes, kind, job.duration_s * 1000, (job.submit_s + job.duration_s) * 1000)
+            learn(
+                self._state.runtimes, self.kind_of(job), job.duration_s * 1000, (job.submit_s + job.duration_s) * 1000
+            )
+
+    @property
+    def state(self) -> State:
+        """The shard's state, as it stands."""
+        return self._state
+
+    @staticmethod
+    def kind_of(job: TraceJob) -> JobKind:
+        """Kind by which run times of the job are learnt."""
+        return JobKind(TENANT, QUEUE, name_of(job.vc), job.gpus)
+
+    def shape_of(self, job: TraceJob) -> JobShape:
+        """The job as quotes of starts look at it, also before it is submitted."""
+        spec, tree = spec_of(job, self._node_gpus, self._policy), self._state.tree
+        pieces = tuple(sorted(((role.resources.gpus, role.gang) for role in spec.roles), reverse=True))
+        limit_ms = (spec.time_limit_seconds or 0) * 1000
+        return JobShape(self.kind_of(job), pieces, (), tree.path(QUEUE), spec.user or "", tree.priority(""), limit_ms)
 
     def arrived(self, job: TraceJob) -> None:
         """A job was submitted and admitted."""

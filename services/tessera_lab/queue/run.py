@@ -76,11 +76,15 @@ def asked(
 
 def replay_trace(trace: str, wanted: ReplayRequest, environment: Mapping[str, str], directory: Path) -> None:
     """The whole command: progress on stderr where somebody watches, the result on stdout."""
-    jobs = read_jobs(environment, directory, None if trace == KNOWN_TRACE else Path(trace))
-    if wanted.month is not None:
-        jobs = generated_month(jobs, wanted.month)
+    jobs = jobs_of(trace, wanted, environment, directory)
     out = Console() if sys.stdout.isatty() else Console(width=140)
     run(jobs, wanted, Console(stderr=True), out)
+
+
+def jobs_of(trace: str, wanted: ReplayRequest, environment: Mapping[str, str], directory: Path) -> tuple[TraceJob, ...]:
+    """Jobs of the trace, or of the month that is made of it."""
+    jobs = read_jobs(environment, directory, None if trace == KNOWN_TRACE else Path(trace))
+    return jobs if wanted.month is None else generated_month(jobs, wanted.month)
 
 
 def run(jobs: Sequence[TraceJob], wanted: ReplayRequest, console: Console, out: Console) -> dict[str, list[Measured]]:
@@ -91,7 +95,7 @@ def run(jobs: Sequence[TraceJob], wanted: ReplayRequest, console: Console, out: 
     if wanted.plot is not None and (wanted.plot.suffix != ".png" or wanted.plot.is_dir()):
         raise StartupError(f"--plot: {wanted.plot} is no name for a PNG file; let it end with .png")
     chosen, history = split(jobs, wanted)
-    _refuse_what_cannot_start(chosen, wanted)
+    refuse_what_cannot_start(chosen, wanted)
     waits: dict[str, list[int]] = {}
     through: dict[str, QueueThroughServices] = {}
     with Progress(
@@ -148,7 +152,8 @@ def split(jobs: Sequence[TraceJob], wanted: ReplayRequest) -> tuple[list[TraceJo
     return chosen[: wanted.most], [job for job in jobs if job.submit_s + job.duration_s < begin]
 
 
-def _refuse_what_cannot_start(jobs: Sequence[TraceJob], wanted: ReplayRequest) -> None:
+def refuse_what_cannot_start(jobs: Sequence[TraceJob], wanted: ReplayRequest) -> None:
+    """Raise StartupError for a job that is larger than the pool."""
     largest = max(jobs, key=lambda job: job.gpus)
     if largest.gpus > wanted.gpus:
         raise StartupError(f"--gpus: the job on line {largest.line} asks for {largest.gpus}, there are {wanted.gpus}")

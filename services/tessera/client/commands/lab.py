@@ -232,6 +232,32 @@ def queue(
 
 @lab.command()
 @command
+def quotes(
+    trace: Annotated[str, typer.Argument(help="philly, or a CSV file: submit_s,duration_s,num_gpus,vc")] = "philly",
+    gpus: Annotated[int, typer.Option(help="GPUs of the pool")] = 576,
+    node_gpus: Annotated[int, typer.Option(help="GPUs of a node")] = 8,
+    policy: Annotated[str, typer.Option(help="expected or reserve, each also with -users or -share")] = "expected",
+    first_day: Annotated[int | None, typer.Option(help="First day to replay; philly: 27, the 1st of October")] = None,
+    last_day: Annotated[int | None, typer.Option(help="The day before which to stop")] = None,
+    history: Annotated[bool, typer.Option(help="Learn from what had ended before the first day")] = True,
+    plot: Annotated[Path | None, typer.Option(help="Write a plot to this PNG file")] = None,
+    output: Annotated[Form, typer.Option("--output", "-o", help="table or json")] = Form.TABLE,
+    most: Annotated[int | None, typer.Option(min=1, help="The first so many jobs alone")] = None,
+    month: Annotated[int | None, typer.Option(help="Seed of a fuller month made of philly's September")] = None,
+    every: Annotated[int, typer.Option(min=1, help="Quote one in so many of the jobs that wait, by a hash")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the futures that are drawn")] = 1,
+) -> None:
+    """Tell the jobs of a trace when they will start, and say how often that held, beside naive predictors."""
+    from tessera_lab.queue.quotes import QuotesRequest, quote_trace
+    from tessera_lab.queue.run import asked
+
+    form = output.value
+    wanted = asked(trace, gpus, node_gpus, policy, first_day, last_day, history, plot, form, False, most, month)
+    quote_trace(trace, QuotesRequest(wanted, every, seed), os.environ, Path.cwd())
+
+
+@lab.command()
+@command
 def churn(
     asked: PodReplay,
     trace: Annotated[str, typer.Argument(help="default, gpuspec33, … or a name for --pods")] = "default",
