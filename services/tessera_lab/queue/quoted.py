@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 
 from tessera.domain.state import State
-from tessera.engine.queueing.durations import expected
+from tessera.engine.ahead.durations import expected
 from tessera.engine.quoting import LEVELS, Quote, quote
 from tessera.engine.quoting.arrivals import PastArrivals
 from tessera.engine.quoting.future import Outlook

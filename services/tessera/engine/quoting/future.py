@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tessera.domain.queues import UNLIMITED
 from tessera.domain.runtimes import Sketch
 from tessera.domain.table import Table
-from tessera.engine.queueing.durations import expected, quantile
+from tessera.engine.ahead.durations import expected, quantile
 from tessera.engine.queueing.reservations import PERMILLE
 from tessera.engine.quoting.arrivals import PastArrivals
 from tessera.engine.quoting.chance import Draws
@@ -67,6 +67,7 @@ class Outlook:
         self.later: list[tuple[int, int, int]] = []
         for at, job in enumerate(now.waiting):
             line = self.line_of(job.shape)
+            # Who may not start yet comes into its line later, and counts by the age that it has.
             if job.not_before > now.ts:
                 self.later.append((job.not_before, at, line.number))
             else:
@@ -93,6 +94,7 @@ class Outlook:
 
     def _forecast_end(self, run: RunNow) -> int:
         length, now = self.line_of(run.shape).forecast_ms, self.now.ts
+        # As the engine's own forecast has it: who outlives its estimate is expected to run as long again.
         while run.started_ts + length <= now:
             length *= 2
         return run.started_ts + length

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from itertools import accumulate
 
 from tessera.domain.runtimes import BUCKETS, JobKind, bucket
-from tessera.engine.queueing.durations import upper
+from tessera.engine.ahead.durations import upper
 from tessera.engine.quoting.chance import ONE
 
 RUNS_MAX = 48, 128, 256, 512
