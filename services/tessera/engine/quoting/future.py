@@ -6,6 +6,7 @@ quotas up the tree, strict queues, and room kept ahead for the first blocked job
 pool have in common, `play` draws one of them. Times are ledger milliseconds.
 """
 
+from bisect import insort
 from collections.abc import Collection, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import groupby
@@ -174,22 +175,24 @@ class _Future:
                 self._end(heappop(self._ends)[1])
                 steps += 1
             while arrival is not None and arrival[0] <= now:
-                self._join(self._outlook.line_of(arrival[1]), now, -1)
+                self._join(self._outlook.line_of(arrival[1]), (now, -1, INT_MAX))
                 arrival = next(self._arrivals, None)
                 steps += 1
             while self._later and self._later[0][0] <= now:
                 _, at, number = self._later.pop(0)
-                self._join(self._lines[number], self._outlook.now.waiting[at].submitted_ts, at)
+                job = self._outlook.now.waiting[at]
+                self._join(self._lines[number], (job.submitted_ts, at, job.deadline_ts or INT_MAX))
             steps += self._settle(now)
         steps += self._searched * searching
         return Played({at: self._started[at] for at in asked if at in self._started}, now, steps)
 
-    def _join(self, line: EqualJobs, submitted_ts: int, number: int) -> None:
+    def _join(self, line: EqualJobs, job: tuple[int, int, int]) -> None:
         # A line that no future before has met was added to the outlook behind the lines that this one began with.
         while len(self._waiting) < len(self._lines):
             self._waiting.append([])
             self._heads.append(0)
-        self._waiting[line.number].append((submitted_ts, number, INT_MAX))
+        # By age: who comes back from a back-off is older than those that came meanwhile.
+        insort(self._waiting[line.number], job, lo=self._heads[line.number])
         self._some.add(line.number)
 
     def _settle(self, now: int) -> int:

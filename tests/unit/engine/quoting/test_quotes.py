@@ -52,6 +52,14 @@ def test_who_is_behind_others_waits_for_them_and_a_higher_class_does_not() -> No
     assert above.wait_at(500) < 50 * MINUTE
 
 
+def test_who_may_start_later_takes_its_place_by_age_from_then_on() -> None:
+    unlimited = shape(8, limit_ms=0)
+    held = waiting(unlimited, waited_ms=9 * MINUTE)._replace(not_before=NOW + MINUTE)
+    younger = tuple(waiting(unlimited, f"younger-{at}", MINUTE) for at in range(3))
+    run = running(unlimited, 0, since_ms=0)
+    assert quoted(pool(1, (run,), (held, *younger)), lengths=learnt(30)).wait_at(500) < 50 * MINUTE
+
+
 def test_one_set_of_futures_serves_all_who_wait_in_their_order() -> None:
     line = tuple(waiting(shape(8, limit_ms=0), f"job-{at}", (9 - at) * MINUTE) for at in range(4))
     found = quote(outlook(pool(1, (running(shape(8, limit_ms=0), 0),), line), learnt(30)), 7)
