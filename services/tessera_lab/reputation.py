@@ -3,7 +3,9 @@
 taken for bad, in a simulated park whose programs fail, too.
 
 Each run holds whole nodes, a job's next run avoids the nodes that failed it, and nodes are chosen at random: so that
-what is found is due to the evidence alone. Suspects get what is short and has one pod, bad ones get nothing.
+what is found is due to the evidence alone. Suspects get what is short and has one pod, bad ones get nothing. With
+`--test-minutes` a suspect that is free gets a test job as well, which fails as often as any run there, and is not
+counted among what a bad node failed.
 """
 
 import argparse
@@ -21,6 +23,7 @@ SIZES = 1, 1, 1, 1, 2, 2, 4, 8, 16
 """Nodes of a job: each as likely as it stands here."""
 MEAN_HOURS, SHORT_HOURS, SHORT_PART = 4, 1, 0.3
 ATTEMPTS = 3
+TEST_AGAIN_MS = 6 * HOUR_MS  # pause between two tests of a node, as `health.test.again_seconds` usually is
 SUSPECTS_OPENED = 4
 """A job of one short pod goes to a suspect once in so many times, where there is one."""
 
@@ -38,6 +41,7 @@ class SimulatedPark:
     least_when_bad: float = 0.5
     half_life_days: int = 7
     users: int = 50
+    test_minutes: int = 0
 
 
 @dataclass(slots=True)
@@ -49,6 +53,7 @@ class ParkWork:
     size: int
     length_ms: int
     broken: bool
+    is_test: bool = False
     attempts: int = 0
     avoid: set[str] = field(default_factory=set)
 
@@ -82,6 +87,7 @@ class Simulation:
         self._caused = dict.fromkeys(self._fails, 0)
         self._ends = list[tuple[int, int, ParkWork, tuple[str, ...], tuple[str, ...]]]()
         self._again, self._number = list[ParkWork](), 0
+        self._tested = dict[str, int]()  # by node the end of its last test
         self._taken, self._suspected, self._after = set[str](), set[str](), dict[str, int]()
 
     def run(self) -> ParkFindings:
@@ -98,9 +104,24 @@ class Simulation:
         return ParkFindings(tuple(self._after.values()), missed, taken, suspected, good)
 
     def _fill(self) -> None:
+        self._test_suspects()
         while (work := self._again.pop() if self._again else self._next()) and self._start(work):
             pass
         self._again.append(work)
+
+    def _test_suspects(self) -> None:
+        """Give a test to each suspect that is free, unless it had one within the pause."""
+        length = self._park.test_minutes * 60_000
+        for name in sorted(self._rows_free()) if length else ():
+            due = self._tested.get(name, -TEST_AGAIN_MS) + TEST_AGAIN_MS <= self._ts
+            if due and self._standing(name) is NodeStanding.SUSPECT:
+                self._number += 1
+                self._tested[name] = self._ts + length
+                self._free.discard(name)
+                fails = self._fails.get(name, self._park.faults_percent / 100)
+                failed = (name,) if self._random.random() < fails else ()
+                test = ParkWork(f"t{self._number}", "", 1, length, False, is_test=True)
+                heappush(self._ends, (self._ts + length, self._number, test, (name,), failed))
 
     def _next(self) -> ParkWork:
         self._number += 1
@@ -150,10 +171,25 @@ class Simulation:
         return self._reckoning.standing(self._rows.get(name), self._ts)
 
     def _end(self, work: ParkWork, nodes: tuple[str, ...], failed: tuple[str, ...]) -> None:
+        if work.is_test:
+            (node,) = nodes
+            if failed:
+                self._reckoning.failed_test(self._rows, node, work.name, self._ts)
+            else:
+                self._reckoning.passed_test(self._rows, node, self._ts)
+            self._note(failed)
+            return
         if not failed:
             self._reckoning.lasted(self._rows, self._rates, Ended(self._ts, "default", work.user, work.name, nodes))
             return
         self._reckoning.failed(self._rows, self._rates, Ended(self._ts, "default", work.user, work.name, failed))
+        self._note(failed)
+        work.avoid.update(failed)
+        work.attempts += 1
+        if work.attempts < ATTEMPTS:
+            self._again.append(work)
+
+    def _note(self, failed: Iterable[str]) -> None:
         for name in failed:
             standing = self._standing(name)
             if standing is not NodeStanding.GOOD:
@@ -162,10 +198,6 @@ class Simulation:
                 self._taken.add(name)
                 if name in self._fails:
                     self._after[name] = self._caused[name]
-        work.avoid.update(failed)
-        work.attempts += 1
-        if work.attempts < ATTEMPTS:
-            self._again.append(work)
 
 
 def report(park: SimulatedPark, seeds: Iterable[int]) -> list[str]:
