@@ -59,7 +59,7 @@ class BookingWish(Strict):
     ] = ()
 
     @model_validator(mode="after")
-    def _of_one_mind(self) -> Self:
+    def _check_choice(self) -> Self:
         wishes = [name for name in ("nodes", "node_count", "gpus") if getattr(self, name)]
         if len(wishes) > 1:
             raise ValueError(f"{wishes[1]}: say nodes, node_count or gpus, not {wishes[0]} besides")

@@ -29,7 +29,7 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 SMALL: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose" / "small.yaml").read_text())
 SHARING = "followers"
 MEMBERS = LAYOUTS[COMPACT][SHARING]
-LOCAL_ONLY = {"tessera-schemas", "numpy", "pyyaml", "rich", "typer"}
+LOCAL_ONLY = {"tessera-schemas", "numpy", "python-dateutil", "pyyaml", "rich", "typer"}
 ASKED: Mapping[str, list[str]] = {
     "service": [
         line
@@ -43,7 +43,7 @@ ASKED: Mapping[str, list[str]] = {
     "placement": ["numpy"],
     "learning": ["numba"],
     "logs": [line for line in PROJECT["optional-dependencies"]["logs"] if not line.startswith("tessera-")],
-    "client": ["pyyaml", "rich", "typer"],
+    "client": ["python-dateutil", "pyyaml", "rich", "typer"],
     "build": ["hatchling"],
     "local": [
         *(line for line in LOCAL["dependencies"] if not line.startswith("tessera-")),

@@ -1221,7 +1221,7 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
         (datasets_checker, 140),
         (devices_checker, 230),
         (events_checker, 160),
-        (pays_checker, 430),
+        (pays_checker, 800),
         (relations_checker, 225),
         (rules_checker, 2000),
         (sessions_checker, 150),

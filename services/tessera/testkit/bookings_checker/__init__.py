@@ -164,12 +164,12 @@ class BookingRules:
         if (run := self.runs.get(r.run_id)) is not None:
             run.leaving |= {*r.ranks}
             if r.reason.code is Code.RESERVATION_BEGINS:
-                self._told(r.run_id, r.reason.field)
+                self._check_told(r.run_id, r.reason.field)
 
     def _revoked(self, r: m.Revoked, _: Any) -> None:
         if (run := self.runs.get(r.run_id)) is not None:
             if r.reason.code in (Code.RESERVATION_BEGINS, Code.RESERVATION_OVER):
-                self._told(r.run_id, r.reason.field)
+                self._check_told(r.run_id, r.reason.field)
             run.stops = True
 
     def _spared(self, r: m.Spared, _: Any) -> None:
@@ -191,7 +191,7 @@ class BookingRules:
         elif run is not None:
             del self.runs[r.run_id]
 
-    def _told(self, run_id: str, where: str) -> None:
+    def _check_told(self, run_id: str, where: str) -> None:
         """Demand that a run is told to stop for a window that is as near as it takes to stop, or has begun."""
         run, booked = self.runs[run_id], self.booked.get(where.partition(".")[2])
         job = self.jobs.get(run.job_id)

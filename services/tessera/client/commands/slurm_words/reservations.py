@@ -50,14 +50,14 @@ async def reservation_order(at: AccessOptions, what: str, said: Sequence[str]) -
 def _wish(pairs: dict[str, str]) -> dict[str, object]:
     now = datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
 
-    def said(name: str) -> values.Said:
+    def value_of(name: str) -> values.Said:
         return values.Said("scontrol create reservation", name, pairs[name.lower()], sign="")
 
     if "starttime" not in pairs or ("endtime" in pairs) is ("duration" in pairs):
         raise Failure(Exit.USAGE, "scontrol create reservation: say StartTime= and one of Duration= and EndTime=")
-    start = values.begin_ms(said("StartTime"), now)
-    length = values.seconds_of(said("Duration")) * 1000 if "duration" in pairs else 0
-    end_ts = start + length if length else values.begin_ms(said("EndTime"), now)
+    start = values.begin_ms(value_of("StartTime"), now)
+    length = values.seconds_of(value_of("Duration")) * 1000 if "duration" in pairs else 0
+    end_ts = start + length if length else values.begin_ms(value_of("EndTime"), now)
     wish: dict[str, object] = {
         "name": pairs.get("reservationname") or pairs.get("reservation") or f"res-{start // 1000}",
         "windows": [{"start_ts": start, "end_ts": end_ts}],
@@ -66,9 +66,9 @@ def _wish(pairs: dict[str, str]) -> dict[str, object]:
     }
     nodes = pairs.get("nodes", "")
     if nodes and nodes.upper() != "ALL":
-        wish["nodes"] = sorted(values.hosts_of(said("Nodes")))
+        wish["nodes"] = sorted(values.hosts_of(value_of("Nodes")))
     elif "nodecnt" in pairs:
-        wish["node_count"] = values.count_of(said("NodeCnt"))
+        wish["node_count"] = values.count_of(value_of("NodeCnt"))
     elif not nodes:
         raise Failure(Exit.USAGE, "scontrol create reservation: say Nodes=, Nodes=ALL or NodeCnt=")
     return wish
