@@ -23,3 +23,10 @@ def test_a_park_without_bad_nodes_loses_hardly_any():
 
 def test_the_same_seed_finds_the_same():
     assert report(SMALL, [101])[0] == report(SMALL, [101])[0]
+
+
+def test_tests_of_suspects_find_them_no_later_and_take_hardly_any_good_one():
+    found = Simulation(SimulatedPark(nodes=300, bad=4, days=4, test_minutes=15), 101).run()
+    assert (len(found.after_failures), found.missed) == (4, 0)
+    assert sum(found.after_failures) <= sum(Simulation(SMALL, 101).run().after_failures)
+    assert found.good_taken <= 3
