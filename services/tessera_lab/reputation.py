@@ -64,9 +64,13 @@ class ParkWork:
 
 @dataclass(frozen=True, slots=True)
 class ParkFindings:
-    """Findings: failures that each bad node had caused by then, bad ones not found, good ones taken for bad."""
+    """
+    Findings: failures that each bad node had caused when it was closed, and when it was first suspected; bad ones not
+    found, good ones taken for bad.
+    """
 
     after_failures: tuple[int, ...]
+    suspected_after: tuple[int, ...]
     missed: int
     good_taken: int
     good_suspected: int
@@ -89,6 +93,7 @@ class Simulation:
         self._again, self._number = list[ParkWork](), 0
         self._tested = dict[str, int]()  # by node the end of its last test
         self._taken, self._suspected, self._after = set[str](), set[str](), dict[str, int]()
+        self._suspected_after = dict[str, int]()
 
     def run(self) -> ParkFindings:
         """Fill the park, follow each end of a run, and fill it again."""
@@ -101,7 +106,8 @@ class Simulation:
         good = self._park.nodes - self._park.bad
         missed = len(self._fails.keys() - self._taken)
         taken, suspected = (len(names - self._fails.keys()) for names in (self._taken, self._suspected))
-        return ParkFindings(tuple(self._after.values()), missed, taken, suspected, good)
+        after = tuple(self._after.values()), tuple(self._suspected_after.values())
+        return ParkFindings(*after, missed, taken, suspected, good)
 
     def _fill(self) -> None:
         self._test_suspects()
@@ -194,6 +200,8 @@ class Simulation:
             standing = self._standing(name)
             if standing is not NodeStanding.GOOD:
                 self._suspected.add(name)
+                if name in self._fails:
+                    self._suspected_after.setdefault(name, self._caused[name])
             if standing is NodeStanding.BAD and name not in self._taken:
                 self._taken.add(name)
                 if name in self._fails:
@@ -217,9 +225,11 @@ def _line(found: list[ParkFindings]) -> str:
     taken = 100 * sum(each.good_taken for each in found) / good
     suspected = 100 * sum(each.good_suspected for each in found) / good
     average, most = (mean(after), max(after)) if after else (0, 0)
+    first = [number for each in found for number in each.suspected_after]
     return (
-        f"{len(after)} bad nodes found, {missed} not; after {average:.2f} failures of theirs, {most} at most, {within} "
-        f"within 3; good ones taken for bad {taken:.2f} %, suspected for a while {suspected:.2f} %"
+        f"{len(first)} bad nodes suspected, after {max(first, default=0)} failures of theirs at most; {len(after)} "
+        f"closed, {missed} not, after {average:.2f}, {most} at most, {within} within 3; "
+        f"good ones taken for bad {taken:.2f} %, suspected for a while {suspected:.2f} %"
     )
 
 

@@ -11,6 +11,7 @@ SMALL = SimulatedPark(nodes=300, bad=4, days=4)
 def test_each_bad_node_is_found_within_few_failures_and_hardly_any_good_one_is_taken(seed: int):
     found = Simulation(SMALL, seed).run()
     assert (len(found.after_failures), found.missed) == (4, 0)
+    assert max(found.suspected_after) <= 3
     assert max(found.after_failures) <= 4
     assert found.good_taken <= 3  # of 296: 1 %
 
