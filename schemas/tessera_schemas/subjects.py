@@ -71,6 +71,11 @@ def health_reports(shard: str) -> str:
     return f"{control(shard)}.health"
 
 
+def reservations(shard: str) -> str:
+    """Subject on which the gateway sends operators' reservations of nodes; admission takes no other command there."""
+    return f"{control(shard)}.reservations"
+
+
 def fact(shard: str, service: str, kind: str) -> str:
     return f"fact.{shard}.{service}.{kind}"
 

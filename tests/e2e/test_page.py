@@ -13,12 +13,15 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, Route, async_playwright, expect
 
 from tessera.domain.state import State
+from tessera.kernel.clock import SystemClock
 from tessera_schemas.config import Limits, Policy, Queue, Quota
 from tessera_schemas.job import DatasetHint, JobSpec, Retry
 from tessera_schemas.work.arrays import JobArray, ServiceSize
 from tests.e2e.lasting import finish, lasting
 from tests.e2e.live import GPUS, SMALL, TENANTS, Live, configuration, eventually
 from tests.e2e.live import job as unlimited
+
+DAY_MS = 86_400_000
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [
@@ -136,6 +139,31 @@ async def test_the_first_page_shows_nodes_who_holds_their_gpus_and_what_is_free(
         await expect(queues.get_by_role("row").filter(has_text="default")).to_contain_text("8 of 32")
         await page.get_by_role("button", name="runs-of-lab").click()
         await expect(page.get_by_role("dialog")).to_contain_text("runs-of-lab")
+
+
+async def test_reservations_are_a_calendar_and_a_table(browser: Browser, live: Live) -> None:
+    listed, now = re.compile("/v1/reservations$"), SystemClock().now_ms()
+    windows = [{"start_ts": now + day * DAY_MS, "end_ts": now + day * DAY_MS + 7_200_000} for day in (1, 8, 40)]
+    kept = {"pool": "default", "nodes": ["gpu-0"], "gpus": 8, "booked_ts": now, "is_now": False, "windows": windows}
+    demo = {**kept, "name": "demo", "who": ["lab"], "missing": ["gpu-0"], "why": "<b>board</b>", "windows": windows[:1]}
+    fans = {**kept, "name": "fans-of-a-rack-with-a-long-name", "is_maintenance": True}
+
+    async def with_reservations(route: Route) -> None:
+        await route.fulfill(json={"as_of": 1, "items": [demo, fans]})
+
+    async with signed_in(browser, live) as page:
+        await expect(page.locator(".mosaic .node")).to_have_count(4)
+        await expect(page.get_by_role("heading", name="Reservations")).to_have_count(0)
+        await page.route(listed, with_reservations)
+        rows = page.get_by_role("region", name="Reservations of nodes").get_by_role("row")
+        await expect(rows).to_have_count(3)
+        cells = rows.filter(has_text="demo").get_by_role("cell")
+        await expect(cells.nth(8)).to_have_text("gpu-0")
+        await expect(cells.nth(9)).to_have_text("<b>board</b>")
+        bars = page.get_by_role("region", name="Calendar of reservations").locator("rect")
+        await expect(bars).to_have_count(3)  # the last window is later than the calendar
+        await is_accessible(page, 1280)
+        await page.unroute(listed)
 
 
 async def test_sick_nodes_are_listed_with_what_is_wrong_who_says_so_and_what_is_done(

@@ -69,6 +69,10 @@ def ids(prefix: str) -> tuple[str, ...]:
     return tuple(entry.id for entry in registered() if entry.id.startswith(prefix))
 
 
+RESERVING = ("command.end_reservation.v1", "command.reserve_nodes.v1")
+"""Types of the commands about reservations."""
+
+
 def list_channels() -> dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
     """Channels by stream: name, tail of the address, types. A stream that is missing here fails the generation."""
     tenants = tuple(f"command.{kind_of(model)}.v1" for model in TENANT_COMMANDS)
@@ -76,7 +80,11 @@ def list_channels() -> dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
     cluster = tuple(f"command.{kind_of(model)}.v1" for model in CLUSTER_COMMANDS)
     return {
         "SUBMIT": (("submit", ".{tenant}", tenants), ("adoptions", f".{{tenant}}.{KUBERNETES}", cluster)),
-        "CONTROL": (("control", "", operators), ("health_reports", ".health", ("command.report_health.v1",))),
+        "CONTROL": (
+            ("control", "", operators),
+            ("health_reports", ".health", ("command.report_health.v1",)),
+            ("reservations", ".reservations", RESERVING),
+        ),
         "FACTS": (("facts", ".{service}.{kind}", ids("fact.")),),
         "ORDERS": (("orders", ".{pool}", ("order.v1",)),),
         "LEDGER": (("ledger", "", ("ledger_message.v1",)),),

@@ -225,10 +225,11 @@ SPECS = (
         reads=(*FOLLOWED, "EVENTS"),
         fetches=("FACTS",),  # to see since when the oldest waits
         # A request is sent for the tenant of its token, an operator's order for the tenant of the job. Of what is an
-        # operator's alone to say it sends reports of health, on a subject of their own: no configuration, no drain.
+        # operator's alone to say it sends reports of health and reservations, on subjects of their own: no
+        # configuration, no drain.
         writes={
             "SUBMIT": f"submit.{{shard}}.* submit.{{shard}}.*.{BY_OPERATOR}",
-            "CONTROL": "control.{shard}.health",
+            "CONTROL": "control.{shard}.health control.{shard}.reservations",
         },
         redis=RedisUse.READS,
         tenant_role=LOG_READER,

@@ -143,9 +143,9 @@ def _commands(shard: str) -> tuple[StreamSpec, ...]:
         _stream(
             "CONTROL",
             shard,
-            (f"control.{shard}", f"control.{shard}.health"),
+            (f"control.{shard}", f"control.{shard}.health", f"control.{shard}.reservations"),
             Retention.WORK_QUEUE,
-            "Configuration, operators' control of any job, and reports of nodes' health.",
+            "Configuration, operators' control of any job, reports of nodes' health, and reservations of nodes.",
             per_subject_cap=1_000,
             message_bytes_max=PAYLOAD_BYTES_MAX,
             bytes_max=256 * 1024**2,

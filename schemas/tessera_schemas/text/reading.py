@@ -98,6 +98,10 @@ NOT_FOR_OPERATORS: Mapping[str, str] = {
 NOT_FOR_AGENTS: Mapping[str, str] = dict.fromkeys(
     {**TENANT_KINDS, **OPERATOR_KINDS}.keys() - {"report_health"}, "agents report the health of nodes and order nothing"
 )
+NOT_FOR_RESERVATIONS: Mapping[str, str] = dict.fromkeys(
+    {**TENANT_KINDS, **OPERATOR_KINDS}.keys() - {"reserve_nodes", "end_reservation"},
+    "only reservations of nodes are sent there",
+)
 NOT_FOR_CLUSTERS: Mapping[str, str] = {"submit_job": "what was found in Kubernetes is adopted, with its owner"}
 
 
@@ -132,6 +136,12 @@ def read_operator_command(data: bytes) -> Parsed:
 def read_health_report(data: bytes) -> Parsed:
     """The report of a node's health, or every reason why it is not one."""
     return parse(data, {"report_health": ReportHealth}, NOT_FOR_AGENTS)
+
+
+def read_reservation(data: bytes) -> Parsed:
+    """The order to reserve nodes or to end a reservation, or every reason why it is not one."""
+    kinds = {kind: OPERATOR_KINDS[kind] for kind in ("reserve_nodes", "end_reservation")}
+    return parse(data, kinds, NOT_FOR_RESERVATIONS)
 
 
 def parse(data: bytes, kinds: Mapping[str, type[Strict]], elsewhere: Mapping[str, str]) -> Parsed:

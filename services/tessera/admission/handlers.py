@@ -52,6 +52,11 @@ class CommandHandlers:
         self._jobs = KnownJobs(ports.store, ports.ledger, ports.clock)
         self._orders = Orders(self._jobs)
         self._submits, self._controls = subjects.stream("SUBMIT", shard), subjects.stream("CONTROL", shard)
+        self._reads = {
+            subjects.control(shard): reading.read_operator_command,
+            subjects.health_reports(shard): reading.read_health_report,
+            subjects.reservations(shard): reading.read_reservation,
+        }
 
     async def on_submits(self, batch: list[Delivery]) -> list[object]:
         """Jobs and cancels of tenants, and what the binder adopts for them."""
@@ -77,14 +82,13 @@ class CommandHandlers:
         return results
 
     async def on_controls(self, batch: list[Delivery]) -> list[object]:
-        """Configuration, cancels by operators, and reports of nodes' health."""
+        """Configuration, cancels by operators, reports of nodes' health, and reservations of nodes."""
         self._note_redeliveries(batch)
         cases = []
         for delivery in batch:
             message = delivery.message
             origin = Origin(self._shard, subjects.OPERATOR, message.seq, take_trace(message.headers))
-            whole = message.subject == subjects.control(self._shard)
-            parsed = (reading.read_operator_command if whole else reading.read_health_report)(message.data)
+            parsed = self._reads[message.subject](message.data)
             identity = _identity(self._controls, message)
             known = await self._committer_format() if decide.format_needed(parsed) else None
             case = Case(message, origin, decide.judge_operator_command(parsed, origin, known), identity)

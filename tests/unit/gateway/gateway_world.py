@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import orjson
 
+from tessera.admission.decide.outcome import Origin, judge_operator_command
 from tessera.admission.decide.policy import AdmissionPolicy, templates_of, tree_of
 from tessera.admission.decide.templates import ExpandedJob, from_template
 from tessera.gateway.entrance.tokens import FILE_NAME, Only, add_token
@@ -30,10 +31,10 @@ from tessera.projection.events import events_of
 from tessera.projection.views import all_views
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
-from tessera_schemas.commands import REPLY_HEADER, TENANT_COMMAND, Answer, ReportHealth, SubmitJob, SubmitTemplate
-from tessera_schemas.facts import HealthReported, JobAdmitted
+from tessera_schemas.commands import REPLY_HEADER, TENANT_COMMAND, Answer, SubmitJob, SubmitTemplate
+from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.ledger import LEDGER_MESSAGE
-from tessera_schemas.text.reading import read_health_report, read_tenant_command
+from tessera_schemas.text.reading import read_health_report, read_reservation, read_tenant_command
 from tests.builders import SHARD, node_seen
 from tests.ledgers import Committed
 
@@ -265,20 +266,20 @@ class World:
                 await work.ack(delivery)
 
     async def _controls(self) -> None:
-        """Answers reports of health, and takes them into the ledger while `answers`."""
+        """Answers reports of health and orders about reservations, and takes them into the ledger while `answers`."""
         work = MemoryBus(self.broker).work(subjects.stream("CONTROL", SHARD), "admission-control")
         while True:
             for delivery in await work.next():
                 message = delivery.message
                 self.commands.append((subjects.OPERATOR, json.loads(message.data)))
                 self.subjects.append(message.subject)
-                parsed = read_health_report(message.data)
+                of_health = message.subject == subjects.health_reports(SHARD)
+                parsed = (read_health_report if of_health else read_reservation)(message.data)
+                outcome = judge_operator_command(parsed, Origin(SHARD, subjects.OPERATOR, message.seq))
                 if self.answers:
-                    answer = Answer(accepted=not parsed.reasons, reasons=parsed.reasons)
-                    self.broker.send(message.headers[REPLY_HEADER], answer.to_bytes())
-                if self.answers and isinstance(parsed.command, ReportHealth):
-                    said = parsed.command.model_dump(exclude={"kind", "v"})
-                    await self.commit(HealthReported(kind="health_reported", **said))
+                    self.broker.send(message.headers[REPLY_HEADER], outcome.answer.to_bytes())
+                if self.answers and outcome.answer.accepted:
+                    await self.commit(outcome.fact)
                 await work.ack(delivery)
 
 

@@ -83,3 +83,54 @@ async def test_the_consequences_of_an_order_are_those_who_have_to_leave(world: W
     assert (refused.status, told.status, wrong.status, listed.body["items"]) == (403, 200, 422, [])
     assert told.body["sentences"][-1].startswith("keeps ")
     assert wrong.body["field"] == "pool"
+
+
+async def test_an_operator_makes_and_ends_a_reservation_by_http(world: World) -> None:
+    await world.commit(ms=SystemClock().now_ms() - world.committed.ts)
+    node, begin = next(iter(world.committed.state.nodes.values())), SystemClock().now_ms() + HOUR
+    window = {"start_ts": begin, "end_ts": begin + HOUR}
+    body = {"name": "demo", "pool": node.pool, "nodes": [node.name], "windows": [window], "who": ["lab"]}
+    lab, operator = world.token("lab"), world.token(None)
+    async with world.gateway():
+        tenants = await world.ask("POST", "/v1/reservations", lab, body)
+        wrong = await world.ask("POST", "/v1/reservations", operator, {**body, "nodes": ["gone"]})
+        none = await world.ask("DELETE", "/v1/reservations/demo", operator)
+        kept = await world.ask("POST", "/v1/reservations", operator, {**body, "why": "board"})
+        twice = await world.ask("POST", "/v1/reservations", operator, body)
+        meets = await world.ask("POST", "/v1/reservations", operator, {**body, "name": "other"})
+        by = world.committed.state.bookings.get("demo").by
+        ended = await world.ask("DELETE", "/v1/reservations/demo", operator)
+    assert [each.status for each in (tenants, wrong, none, kept)] == [403, 422, 404, 201]
+    assert (wrong.body["field"], kept.body["reservation"]["why"]) == ("nodes[0]", "board")
+    assert (twice.body["field"], meets.status, meets.body["code"]) == ("name", 409, "NotFreeThen")
+    assert by.startswith("token ")
+    assert (ended.status, ended.body["state"], len(world.committed.state.bookings)) == (200, "ended", 0)
+
+
+async def test_what_is_not_known_to_be_kept_is_told_as_stored(world: World) -> None:
+    node, begin = next(iter(world.committed.state.nodes.values())), SystemClock().now_ms() + HOUR
+    window = {"start_ts": begin, "end_ts": begin + HOUR}
+    operator, world.answers = world.token(None), False
+    async with world.gateway(answer_seconds=0.1):
+        body = {"name": "demo", "pool": node.pool, "nodes": [node.name], "windows": [window]}
+        stored = await world.ask("POST", "/v1/reservations", operator, body)
+    assert (stored.status, stored.body["state"], world.subjects) == (202, "stored", ["control.main.reservations"])
+
+
+async def test_slots_ahead_are_those_that_ends_and_windows_leave(world: World) -> None:
+    now = SystemClock().now_ms()
+    await world.commit(ms=now - world.committed.ts)
+    await world.commit(admitted("k1", job_spec(role(gpus=8), time_limit_seconds=3600)))
+    await world.commit(orders=(world.committed.line(),), ms=0)
+    nodes = [node for node in world.committed.state.nodes.values() if node.gpus]
+    pool, gpus = nodes[0].pool, sum(node.gpus for node in nodes)
+    await world.commit(asked(world.committed.ts, "all", 2, nodes=(), pool=pool, who=()))
+    token, free = world.token("lab"), list[int]()
+    async with world.gateway():
+        for hours in (0.5, 1.5, 2.5, 3.5):
+            said = await world.ask("GET", f"/v1/slots?at={now + int(hours * HOUR)}", token)
+            (found,) = [each for each in said.body["items"] if each["pool"] == pool]
+            free.append(sum(size["slots"] for size in found["sizes"] if size["gpus"] == 1))
+        late = await world.ask("GET", f"/v1/slots?at={now + 400 * 24 * HOUR}", token)
+    assert free == [gpus - 8, gpus, 0, gpus]
+    assert (late.status, late.body["field"]) == (422, "at")

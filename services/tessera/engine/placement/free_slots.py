@@ -284,7 +284,8 @@ class Tally:
 
 def tally_of(state: State, pool: str) -> Tally:
     """A tally for the nodes of a pool as they are now."""
-    return Tally(pool, asked(state, pool), state.earmarks.values(), find_spares(state, pool))
+    # As of spares, it is said of booked nodes that they are kept: nothing is wrong with them.
+    return Tally(pool, asked(state, pool), state.earmarks.values(), find_spares(state, pool) | shut_now(state, pool))
 
 
 def _alike(needs: Iterable[Need]) -> list[list[Need]]:

@@ -22,7 +22,15 @@ from tessera.kernel.messaging.requests import Requester
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas import subjects
-from tessera_schemas.commands import TENANT_COMMAND, Answer, ReportHealth, SubmitJob, SubmitTemplate
+from tessera_schemas.commands import (
+    TENANT_COMMAND,
+    Answer,
+    EndReservation,
+    ReportHealth,
+    ReserveNodes,
+    SubmitJob,
+    SubmitTemplate,
+)
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import JobQueued, JobTurnedAway
@@ -56,6 +64,10 @@ class Commands:
     async def report_health(self, report: ReportHealth) -> Answer | None:
         """As `send`, for what an agent or an operator says of a node; no other command is taken where this goes."""
         return await self._accepted(subjects.health_reports(self._settings.shard), subjects.OPERATOR, report.to_bytes())
+
+    async def reserve(self, order: ReserveNodes | EndReservation) -> Answer | None:
+        """As `send`, for what an operator reserves; no other command is taken where this goes."""
+        return await self._accepted(subjects.reservations(self._settings.shard), subjects.OPERATOR, order.to_bytes())
 
     async def _accepted(self, subject: str, tenant: str, data: bytes) -> Answer | None:
         answer = await self._stored_and_answered(subject, tenant, data)

@@ -111,7 +111,7 @@ class Handlers:
         self.slots, self.pod_slots, self.idle = free.slots, free.pod_slots, free.idle
         lists = ListHandlers(state, clock, self._sees_pool, self._queues_of, commands)
         self.services, self.datasets, self.budgets = lists.services, lists.datasets, lists.budgets
-        self.reservations = lists.reservations
+        self.reservations, self.reserve, self.end_reservation = lists.reservations, lists.reserve, lists.end_reservation
         self.tell_places = lists.tell_places
         self.report_health = HealthReports(state, commands).report_health
         sizes = SizeHandlers(state, arrivals, self._live, self._order, specs, settings.answer_seconds)

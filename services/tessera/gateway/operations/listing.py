@@ -15,15 +15,18 @@ from tessera.gateway.entrance.problems import all_of, json_response, refused
 from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations import dataset_models, models, slot_models
 from tessera.gateway.operations.commanding import Commands
-from tessera.gateway.reading.bookings import reservation_rows
+from tessera.gateway.reading.bookings import booking_fault, reservation_rows
 from tessera.gateway.reading.budgets import budget_standings
 from tessera.gateway.reading.groups import dataset_places, service_rows
 from tessera.kernel.ports import Clock
-from tessera_schemas.commands import TellDataset
+from tessera_schemas.commands import EndReservation, ReserveNodes, TellDataset
 from tessera_schemas.config import Queue
 from tessera_schemas.reasons import Code, Reason
 
 log = structlog.get_logger()
+
+SEEN_SECONDS, SEEN_POLL_SECONDS = 3.0, 0.05
+"""How long an order is waited for in the state, and how often that is looked at."""
 
 
 class ListHandlers:
@@ -53,6 +56,40 @@ class ListHandlers:
         pools = {node.pool for node in self._state.nodes.values() if self._sees_pool(caller, node.pool)}
         items = reservation_rows(self._state, self._clock.now_ms(), caller.tenant, pools)
         return json_response(slot_models.ReservationList(as_of=self._state.n, items=items))
+
+    async def reserve(self, request: web.Request) -> web.Response:
+        """Keeps nodes in windows of time: 201 once the ledger has it, 202 while that is not known; else a Refusal."""
+        caller = _operator(request)
+        body = await read_body(request, slot_models.ReservationBody)
+        said = body.model_dump() | {"by": f"token {caller.token_id}"}
+        order = ReserveNodes.model_validate({"kind": "reserve_nodes", "v": 1, **said})
+        if against := booking_fault(self._state, order, self._clock.now_ms()):
+            raise all_of([against])
+        await self._commands.reserve(order)
+        log.info("reservation_ordered", reservation=order.name, token=caller.token_id)
+        return await self._known(order.name, is_there=True)
+
+    async def end_reservation(self, request: web.Request) -> web.Response:
+        """Ends a reservation: 200 once it is no more, 202 while that is not known; raises Refusal for none."""
+        caller, name = _operator(request), request.match_info["reservation"]
+        if self._state.bookings.get(name) is None:
+            raise refused(Code.NO_SUCH_RESERVATION, "reservation", name if name.isprintable() else "")
+        await self._commands.reserve(EndReservation(kind="end_reservation", v=1, name=name))
+        log.info("reservation_ended", reservation=name, token=caller.token_id)
+        return await self._known(name, is_there=False)
+
+    async def _known(self, name: str, is_there: bool) -> web.Response:
+        """Answers once the state has the reservation, or has it no more; at the latest when patience is over."""
+        until = self._clock.monotonic() + SEEN_SECONDS
+        while (seen := self._state.bookings.get(name) is not None) is not is_there and self._clock.monotonic() < until:
+            await self._clock.sleep(SEEN_POLL_SECONDS)
+        done = seen is is_there
+        state: Literal["kept", "ended", "stored"] = ("kept" if is_there else "ended") if done else "stored"
+        kept = self._state.bookings.found((name,)) if is_there else []
+        rows = reservation_rows(self._state, self._clock.now_ms(), None, {each.pool for each in kept})
+        found = next((row for row in rows if row.name == name), None)
+        body = slot_models.OrderedReservation(name=name, state=state, as_of=self._state.n, reservation=found)
+        return json_response(body, (201 if is_there else 200) if done else 202)
 
     async def datasets(self, request: web.Request) -> web.Response:
         """Answers with the data sets of the caller on nodes of its pools; to an operator with all."""
@@ -92,3 +129,11 @@ class ListHandlers:
         """Answers with the services of the caller; to an operator with those of all tenants."""
         items = service_rows(self._state, request[CALLER].tenant)
         return json_response(models.ServiceList(as_of=self._state.n, items=items))
+
+
+def _operator(request: web.Request) -> Caller:
+    """The operator who asks; raises Refusal for a tenant."""
+    caller: Caller = request[CALLER]
+    if caller.tenant is not None or caller.source is not None:
+        raise refused(Code.FORBIDDEN, "Authorization", "nodes are an operator's to reserve")
+    return caller

@@ -115,6 +115,15 @@ class SpecQuery(Strict):
     value: Annotated[str, StringConstraints(max_length=63), Field(description="New value")] = ""
 
 
+class SlotQuery(Strict):
+    """A time that is ahead; 0: now."""
+
+    at: Annotated[
+        int,
+        Field(ge=0, le=INT_MAX, description="Milliseconds since the epoch at which pods are to start; 0: now"),
+    ] = 0
+
+
 class NoQuery(Strict):
     """No query."""
 

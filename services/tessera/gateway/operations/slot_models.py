@@ -1,13 +1,13 @@
 """Answers about free slots, idle GPUs and reservations of nodes, beside those in `models`."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from tessera.gateway.operations.models import AsOf
-from tessera_schemas.base import Lenient, Strict
+from tessera_schemas.base import Lenient, Sentence, Strict
 from tessera_schemas.job import Role
-from tessera_schemas.shard.bookings import BookedWindow
+from tessera_schemas.shard.bookings import BookedWindow, BookingWish
 from tessera_schemas.views import ClassUses
 
 
@@ -120,7 +120,8 @@ class ReservationRow(Lenient):
     gpus: Annotated[int, Field(description="GPUs of the nodes that are there")]
     windows: Annotated[tuple[BookedWindow, ...], Field(description="Windows that are not over")]
     is_now: Annotated[bool, Field(description="A window is now")]
-    who: Annotated[tuple[str, ...], Field(description="Tenants and users; none: maintenance, or not the caller's")] = ()
+    is_maintenance: Annotated[bool, Field(description="No job may name it")] = False
+    who: Annotated[tuple[str, ...], Field(description="Tenants and users; to a tenant itself and its users")] = ()
     why: str = ""
     by: Annotated[str, Field(description="Who asked, as the sender said; for operators")] = ""
     booked_ts: int
@@ -134,3 +135,18 @@ class ReservationRow(Lenient):
 class ReservationList(Lenient):
     as_of: AsOf
     items: tuple[ReservationRow, ...]
+
+
+class ReservationBody(BookingWish):
+    """Nodes to keep in windows of time: by name, so many, or the whole pool; recurring windows are listed each."""
+
+    why: Sentence = ""
+
+
+class OrderedReservation(Lenient):
+    """kept, ended: the ledger has it. stored: admission took it, and the ledger's word is not known yet."""
+
+    name: str
+    state: Literal["kept", "ended", "stored"]
+    reservation: ReservationRow | None = None
+    as_of: AsOf

@@ -34,6 +34,7 @@ def _row(state: State, ts: int, tenant: str | None, each: Booking, booked: Booke
         nodes=tuple(names),
         gpus=sum(node.gpus for node in there.values()),
         windows=windows or (BookedWindow(start_ts=each.windows[-1][0], end_ts=each.windows[-1][1]),),
+        is_maintenance=not each.who,
         is_now=each.window_at(ts) is not None,
         who=each.who if tenant is None else tuple(who for who in each.who if who.partition("/")[0] == tenant),
         why=each.why if mine or not each.who else "",

@@ -40,11 +40,16 @@ RESERVATIONS: "list[Column[ReservationRow]]" = [
     Column("POOL", lambda row: row.pool, shrinks=True),
     Column("NODES", lambda row: str(len(row.nodes)), right=True),
     Column("GPUS", lambda row: str(row.gpus), right=True),
-    Column("FOR", lambda row: ",".join(row.who) or "maintenance", shrinks=True),
+    Column("FOR", lambda row: whose(row), shrinks=True),
     Column("JOBS", lambda row: str(row.jobs), right=True),
     Column("MISSING", lambda row: _named(row.missing), shrinks=True),
     Column("WHY", lambda row: row.why, shrinks=True),
 ]
+
+
+def whose(row: "ReservationRow") -> str:
+    """Words for who may name it, as far as the reader may know."""
+    return "maintenance" if row.is_maintenance else ",".join(row.who) or "others"
 
 
 async def rows_of(where: Where) -> "tuple[list[ReservationRow], int]":
@@ -94,7 +99,7 @@ def times_of(window: BookedWindow) -> str:
 def lines_of(row: "ReservationRow") -> Iterable[str]:
     """The reservation in lines for people."""
     yield f"{row.name}: {len(row.nodes)} nodes of pool {row.pool} with {row.gpus} GPUs"
-    yield f"  for      {', '.join(row.who) or 'maintenance: no job starts there'}" + (f"; {row.why}" if row.why else "")
+    yield f"  for      {whose(row)}" + (f"; {row.why}" if row.why else "")
     for window in row.windows:
         yield f"  window   {times_of(window)}"
     yield f"  nodes    {', '.join(row.nodes)}"

@@ -1,6 +1,7 @@
 """`slots`: how many pods of 1, 2, 4, 8 … GPUs, or of a job, could start now, and what keeps idle GPUs from use."""
 
 from dataclasses import dataclass, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,17 +14,19 @@ from tessera.client.connect.connecting import api_of
 from tessera.client.input import files
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending.submitting import spec_of_options
+from tessera.client.slurm import values
 from tessera.client.views.explain import wrapped
 from tessera.client.views.overview import class_lines
 from tessera.client.views.rendering import Column, Output, plain, show, show_value, table
 from tessera.domain.devices.free_slots import Slots, Stranded, Unclaimed
+from tessera.kernel.clock import SystemClock
 from tessera_schemas.base import Json
 from tessera_schemas.text.units import format_milli
 
 SAID = {
     Stranded.OTHERS: "held by pods that Tessera does not manage",
     Stranded.FAULT: "on nodes that are not ready, or drained",
-    Stranded.RESERVED: "kept for jobs that will start there, or as spares",
+    Stranded.RESERVED: "kept for jobs that will start there, as spares, or reserved",
     Stranded.NOBODY: "no job may use them: GPU model, labels, taints",
     Stranded.SHAPE: "parts of GPUs that no job asks for",
     Stranded.PODS: "their nodes take no more pods",
@@ -110,18 +113,26 @@ async def slots(
     at: AccessOptions,
     pod: PodOptions,
     pool: Annotated[str, typer.Argument(help="Only this pool")] = "",
+    when: Annotated[
+        str | None, typer.Option("--at", help="Later, if nothing else starts: now+3hours, 22:00, 2030-01-31T12:00")
+    ] = None,
     output: Format = Output.TABLE,
 ) -> None:
     """
     Show how many pods of 1, 2, 4, 8 … GPUs could start now, and what keeps idle GPUs from use.
 
+    With --at, once the runs have ended that are expected to by then, on nodes that no reservation keeps at that time.
+
     With options, or a job file, how many pods of that kind, each alone; quota is not looked at, nor CPU and memory that
     are not said.
     """
+    if pod.are_said and when is not None:
+        raise Failure(Exit.USAGE, "slots: --at is about pods of 1, 2, 4, 8 … GPUs alone; leave out the pod")
     if pod.are_said:
         await _show_roles(at, pod, pool, output)
         return
-    answer = await api_of(at.find(), at.identity).get("/v1/slots")
+    asked = {} if when is None else {"at": _moment(when)}
+    answer = await api_of(at.find(), at.identity).get("/v1/slots", **asked)
     known, as_of = TypeAdapter(list[Slots]).validate_python(answer["items"]), int(answer["as_of"])
     found = [each for each in known if pool in ("", each.pool)]
     if pool and not found:
@@ -131,6 +142,11 @@ async def slots(
     else:
         print("\n".join(lines(found, wide=output is Output.WIDE)))
         print(f"as of {as_of}")
+
+
+def _moment(text: str) -> int:
+    now = datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
+    return values.begin_ms(values.Said("slots", "at", text), now)
 
 
 async def _show_roles(at: AccessOptions, pod: PodOptions, pool: str, output: Output) -> None:

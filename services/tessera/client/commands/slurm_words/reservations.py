@@ -109,7 +109,7 @@ def _record(row: "ReservationRow") -> Iterator[str]:
         f"ReservationName={row.name} StartTime={fields.time_of(first.start_ts)} EndTime={fields.time_of(first.end_ts)} "
         f"Duration={seconds // 86400:02}-{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     )
-    flags = "" if row.who else "MAINT"
+    flags = "MAINT" if row.is_maintenance else ""
     yield f"   Nodes={','.join(row.nodes)} NodeCnt={len(row.nodes)} PartitionName=(null) Flags={flags}"
     yield f"   Users={users or '(null)'} Accounts={accounts or '(null)'} State={'ACTIVE' if row.is_now else 'INACTIVE'}"
     yield f"   Comment={row.why or '(null)'}"
