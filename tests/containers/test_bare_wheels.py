@@ -123,7 +123,7 @@ def test_the_core_is_small_and_says_which_extra_is_missing(wheels: list[str], tm
     pip = sum(file.stat().st_size for file in (packages / "pip").rglob("*") if file.is_file())
     ours = sum(file.stat().st_size for file in packages.glob("tessera*/**/*") if file.is_file())
     # No library slips into the core unseen; our own code, with its bytecode, grows with what the product does.
-    assert size - pip - ours <= 29 * 10**6
+    assert size - pip - ours <= 31 * 10**6
     assert ours <= 15 * 10**6
     ours, theirs = (root / "tessera" / "gateway" / "page" for root in (ROOT / "services", packages))
     assert {file.name for file in ours.glob("*.*")} == {file.name for file in theirs.glob("*.*")} != set()

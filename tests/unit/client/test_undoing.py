@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tessera.client.commands.jobs import orders
-from tessera.client.commands.shard import drains, queues
+from tessera.client.commands.nodes import drains
+from tessera.client.commands.shard import queues
 from tessera.client.connect import shard_status
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
