@@ -26,15 +26,21 @@ async def find_consequences(views: ShardViews, command: Strict) -> "ToldConseque
         return None
 
 
-async def ask_first(where: Where, identity: str | None, command: Strict, yes: bool = False) -> None:
+async def ask_first(
+    where: Where, identity: str | None, command: Strict, yes: bool = False, strict: bool = False
+) -> None:
     """
     Say on stderr what the order would do, and ask on a terminal if it stops somebody or promises too much.
 
-    Without a terminal, or with `yes`, it goes on. Raises Failure where the answer is no.
+    Without a terminal, or with `yes`, it goes on. Raises Failure where the answer is no; with `strict` also whatever
+    is against the order, where it otherwise goes on and says that the consequences are not known.
     """
     try:
-        found = await find_consequences(views_of(where, identity), command)
+        views = views_of(where, identity)
+        found = await (views.consequences(command) if strict else find_consequences(views, command))
     except Failure as error:  # no gateway is known here: orders by a whole id need none
+        if strict:
+            raise
         found = None
         notify(f"what this would do is not known: {error}")
     for sentence in () if found is None else found.sentences:

@@ -33,6 +33,13 @@ def choose_identity(where: Where, identity: str | None) -> "Credential":
     return where.identity(identity) if identity else where.single or where.identity(subjects.OPERATOR)
 
 
+def check_operator(where: Where, identity: str | None, doing: str, what: str) -> None:
+    """Raises Failure where the identity that sends is a tenant's; `what` is an operator's alone to do."""
+    who = choose_identity(where, identity)
+    if who.identity.role != subjects.OPERATOR:
+        raise Failure(Exit.USAGE, f"{doing}: {who.identity.name} is a tenant; only operators {what}: --as operator")
+
+
 async def find_job_id(where: Where, named: str, doing: str = "") -> str:
     """The id of a job, as `find_job` has it."""
     return (await find_job(where, named, doing))[0]

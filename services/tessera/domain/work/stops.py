@@ -13,7 +13,7 @@ answers: once nothing runs there that has not had the time to save its work and 
 from collections.abc import Iterable
 
 from tessera.domain.devices.resources import WHOLE_GPU, Node
-from tessera.domain.entities import PoolStops, Run
+from tessera.domain.entities import Job, PoolStops, Run
 from tessera.domain.health.known import may_ask_again
 from tessera.domain.state import NEVER, State
 from tessera_schemas.cluster.fencing import FENCED_WITHIN_MS, Fencing
@@ -106,12 +106,18 @@ def stops_by(state: State, run: Run) -> int:
     Users' pods may be protected by a disruption budget as long as room is kept; of jobs from before format 4 the
     notice is not known, nor of a run whose job has ended.
     """
-    policy, job = state.tree.policy, state.jobs.get(run.job_id)
-    seconds = policy.earmark_seconds
-    if job is not None and job.stop_seconds is not None:
-        budget = 0 if job.adopted is None else policy.earmark_seconds
-        seconds = job.stop_seconds + policy.stop_patience_seconds + budget
-    return stopped_ts(state, run) + seconds * 1000
+    job = state.jobs.get(run.job_id)
+    is_guarded = job is not None and job.stop_seconds is not None and job.adopted is not None
+    budget = state.tree.policy.earmark_seconds if is_guarded else 0
+    return stopped_ts(state, run) + (seconds_to_stop(state, job) + budget) * 1000
+
+
+def seconds_to_stop(state: State, job: Job | None) -> int:
+    """Seconds that a run of the job takes to be gone after it was told to stop, if nobody protects its pods."""
+    policy = state.tree.policy
+    if job is None or job.stop_seconds is None:
+        return policy.earmark_seconds
+    return job.stop_seconds + policy.stop_patience_seconds
 
 
 def stopped_ts(state: State, run: Run) -> int:

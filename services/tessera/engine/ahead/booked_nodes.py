@@ -13,6 +13,7 @@ from tessera.domain.entities import Job, Run
 from tessera.domain.quota.bookings import Booking
 from tessera.domain.runtimes import JobKind, kind_of
 from tessera.domain.state import State
+from tessera.domain.work.stops import seconds_to_stop
 from tessera.engine.ahead.durations import quantile
 from tessera_schemas.reasons import Code, Reason
 
@@ -30,9 +31,7 @@ WindowChange = tuple[int, Sequence[Run]]
 def leave_ms(state: State, run_or_job: Run | Job) -> int:
     """Milliseconds that a run takes to be gone after it was told to stop: notice, grace and some patience."""
     job = state.jobs.get(run_or_job.job_id) if isinstance(run_or_job, Run) else run_or_job
-    policy = state.tree.policy
-    known = None if job is None else job.stop_seconds
-    return (policy.earmark_seconds if known is None else known + policy.stop_patience_seconds) * 1000
+    return seconds_to_stop(state, job) * 1000
 
 
 def stay_ms(state: State, job: Job) -> int:

@@ -15,7 +15,6 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
 from tessera.client.sending.consent import ask_first
 from tessera.client.slurm.windows import read_windows
-from tessera_schemas import subjects
 from tessera_schemas.commands import DrainNode
 from tessera_schemas.views import JobView, NodeView
 
@@ -90,9 +89,7 @@ def _named(jobs: list[JobView]) -> str:
 
 def _check_operator(at: AccessOptions) -> Where:
     where = at.find()
-    who = ordering.choose_identity(where, at.identity)
-    if who.identity.role != subjects.OPERATOR:
-        raise Failure(Exit.USAGE, f"drain: {who.identity.name} is a tenant; only operators drain nodes: --as operator")
+    ordering.check_operator(where, at.identity, "drain", "drain nodes")
     return where
 
 

@@ -7,7 +7,7 @@ import typer
 from pydantic import ValidationError
 
 from tessera.client.commands.context import AccessOptions, Format, Yes, command
-from tessera.client.connect.connecting import api_of, views_of
+from tessera.client.connect.connecting import api_of
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
@@ -15,7 +15,6 @@ from tessera.client.sending.consent import ask_first
 from tessera.client.slurm.listing.words import submitter
 from tessera.client.slurm.windows import read_windows
 from tessera.client.views.rendering import Column, Output, local_time, show
-from tessera_schemas import subjects
 from tessera_schemas.commands import EndReservation, ReserveNodes
 from tessera_schemas.shard.bookings import BookedWindow
 
@@ -65,16 +64,14 @@ async def rows_of(where: Where) -> "tuple[list[ReservationRow], int]":
 async def list_reservations(ctx: typer.Context, at: AccessOptions, output: Format = Output.TABLE) -> None:
     """Show reservations of nodes, the next to begin first, with nodes that are missing."""
     if ctx.invoked_subcommand is None:
-        rows, as_of = await rows_of(at.find())
-        show(output, RESERVATIONS, rows, as_of)
+        show(output, RESERVATIONS, *await rows_of(at.find()))
 
 
 @reservation.command(name="list")
 @command
 async def list_them(at: AccessOptions, output: Format = Output.TABLE) -> None:
     """Show reservations of nodes, the next to begin first, with nodes that are missing."""
-    rows, as_of = await rows_of(at.find())
-    show(output, RESERVATIONS, rows, as_of)
+    show(output, RESERVATIONS, *await rows_of(at.find()))
 
 
 @reservation.command(name="show")
@@ -176,10 +173,10 @@ def reserve(**said: Any) -> ReserveNodes:
 
 async def give(at: AccessOptions, order: ReserveNodes, yes: bool) -> str:
     """Says what it would do, sends it, and waits until it is seen; the words for people. Raises Failure."""
-    where = _check_operator(at, "reservation create")
-    # Asked of the gateway first: what the ledger has against it is told by field, before anything is stored.
-    await views_of(where, at.identity).consequences(order)
-    await ask_first(where, at.identity, order, yes)
+    where = at.find()
+    ordering.check_operator(where, at.identity, "reservation create", "reserve nodes")
+    # What the ledger has against it is told by field, before anything is stored.
+    await ask_first(where, at.identity, order, yes, strict=True)
     await ordering.send(where, at.identity, order)
 
     async def carried_out(_: object) -> bool:
@@ -205,7 +202,8 @@ async def delete(at: AccessOptions, name: ReservationName) -> None:
 
 async def end(at: AccessOptions, name: str) -> str:
     """Ends a reservation, once that is seen; the words for people. Raises Failure."""
-    where = _check_operator(at, "reservation delete")
+    where = at.find()
+    ordering.check_operator(where, at.identity, "reservation delete", "end reservations")
     if all(row.name != name for row in (await rows_of(where))[0]):
         raise _no_such(name)
     await ordering.send(where, at.identity, EndReservation(kind="end_reservation", v=1, name=name))
@@ -220,11 +218,3 @@ async def end(at: AccessOptions, name: str) -> str:
 
 def _no_such(name: str) -> Failure:
     return Failure(Exit.NOT_FOUND, f"reservation {name}: there is none; see `tessera reservation`")
-
-
-def _check_operator(at: AccessOptions, doing: str) -> Where:
-    where = at.find()
-    who = ordering.choose_identity(where, at.identity)
-    if who.identity.role != subjects.OPERATOR:
-        raise Failure(Exit.USAGE, f"{doing}: {who.identity.name} is a tenant; only operators may: --as operator")
-    return where

@@ -11,7 +11,6 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
 from tessera.client.slurm.listing.words import submitter
 from tessera.client.views.rendering import Column, Output, show
-from tessera_schemas import subjects
 from tessera_schemas.commands import GrantBudget
 from tessera_schemas.work.budgets import MICROS
 from tessera_schemas.work.money import amount_text
@@ -58,9 +57,7 @@ async def grant(
 ) -> None:
     """Add to a budget for the rest of this month; the ledger keeps who did, and why."""
     where = at.find()
-    who = ordering.choose_identity(where, at.identity)
-    if who.identity.role != subjects.OPERATOR:
-        raise Failure(Exit.USAGE, f"budget grant: {who.identity.name} is a tenant; only operators grant: --as operator")
+    ordering.check_operator(where, at.identity, "budget grant", "grant")
     before = await _standing(where, name)
     said = {"budget": before["budget"], "month": before["month"], "amount": amount, "why": reason, "by": submitter()}
     granted = before["granted_micros"] // MICROS

@@ -15,7 +15,6 @@ from tessera.client.sending import ordering
 from tessera.client.slurm.listing.words import submitter
 from tessera.client.views.rendering import Column, Output, local_time, show
 from tessera.domain.health.node_tests import is_broken
-from tessera_schemas import subjects
 from tessera_schemas.cluster.health import Ailment, HealthCause, KnownAilment
 from tessera_schemas.commands import ReportHealth
 from tessera_schemas.views import NodeView
@@ -114,9 +113,7 @@ def _rows(nodes: list[NodeView], well_too: bool) -> Iterator[HealthRow]:
 
 async def _report(where: Where, at: AccessOptions, node: str, ailments: tuple[Ailment, ...]) -> None:
     """Sends it, and waits until the views show it. Raises Failure."""
-    who = ordering.choose_identity(where, at.identity)
-    if who.identity.role != subjects.OPERATOR:
-        raise Failure(Exit.USAGE, f"health: {who.identity.name} is a tenant; only operators report: --as operator")
+    ordering.check_operator(where, at.identity, "health", "report")
     if not node:
         raise Failure(Exit.USAGE, "health: say which node: `tessera health NODE --report CAUSE`")
     order = ReportHealth(kind="report_health", v=1, node=node, source="operator", ailments=ailments, by=submitter())
