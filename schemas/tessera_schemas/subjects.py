@@ -136,6 +136,16 @@ def account_period(shard: str, length: str, slot: int) -> str:
     return f"snap.{shard}.account.{length}.{slot}"
 
 
+def quotes_chunk(shard: str, index: int) -> str:
+    """A piece of what quotes of starts rest on."""
+    return f"snap.{shard}.quotes.chunk.{index}"
+
+
+def quotes_manifest(shard: str) -> str:
+    """Subject on which the pieces before it are complete."""
+    return f"snap.{shard}.quotes.manifest"
+
+
 def dead_letter(shard: str, service: str, source_stream: str, seq: int) -> str:
     return f"dlq.{shard}.{service}.{source_stream}.{seq}"
 

@@ -10,6 +10,7 @@ generation; a rebuild fills a new one and then moves the pointer.
 | `tessera:{<shard>}:<g>:cursor` | string | the ledger n up to which the views hold |
 | `tessera:{<shard>}:<g>:head` | string | the ledger as it was then, `N:HASH`; absent where 0.3 wrote the views |
 | `tessera:{<shard>}:<g>:<view>` | hash | one field per entity, the value is JSON |
+| `tessera:{<shard>}:quotes` | string | `KeptQuotes`: when waiting jobs start, of some seconds ago; of no generation |
 
 | view | field | value |
 |---|---|---|
@@ -47,6 +48,10 @@ def head(shard: str, generation: str) -> str:
 
 def view(shard: str, generation: str, name: str) -> str:
     return f"tessera:{{{shard}}}:{generation}:{name}"
+
+
+def quotes(shard: str) -> str:
+    return f"tessera:{{{shard}}}:quotes"
 
 
 def pattern(shard: str) -> str:

@@ -239,6 +239,12 @@ class ProjectionStore(Protocol):
     async def digest(self) -> str:
         """A hash over every view, key and value of the current generation; independent of order."""
 
+    async def put_quotes(self, value: bytes) -> None:
+        """Keep quotes of starts beside the views: they are of no generation and no cursor. Raises Transient."""
+
+    async def quotes(self) -> bytes | None:
+        """The quotes that were put last; None where there are none. Raises Transient."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:

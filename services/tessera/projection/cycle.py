@@ -1,5 +1,5 @@
 """
-Folding the ledger for the four sinks: events and touched fields are found while the state is still the one before.
+Folding the ledger for the five sinks: events and touched fields are found while the state is still the one before.
 
 1. Wait while too many events wait.
 2. At a checkpoint, when one is due, copy the state.
@@ -19,6 +19,7 @@ from tessera.projection.account import AccountKeeper
 from tessera.projection.events import Cursor, StoredEvent, events_of, last_cursor
 from tessera.projection.mirror import Mirror
 from tessera.projection.publisher import Publisher
+from tessera.projection.quotes import QuoteKeeper
 from tessera.projection.settings import ProjectionSettings
 from tessera.projection.snapshots import Snapshots
 from tessera.projection.views import Views
@@ -37,11 +38,11 @@ class Cycle:
         settings: ProjectionSettings,
         shard: Shard,
         views: Views,
-        sinks: tuple[Publisher, Mirror, Snapshots, AccountKeeper],
+        sinks: tuple[Publisher, Mirror, Snapshots, AccountKeeper, QuoteKeeper],
         last_event: Cursor,
     ) -> None:
         self._ports, self._name, self._shard, self._views = ports, settings.shard, shard, views
-        self._publisher, self._mirror, self._snapshots, self._account = sinks
+        self._publisher, self._mirror, self._snapshots, self._account, self._quotes = sinks
         self._last_event = last_event
         self._head, self._skew = 0, Skew(ports)
         self.caught_up = asyncio.Event()
@@ -83,6 +84,7 @@ class Cycle:
         events, restarts = self._events(message), self._account.restarts(message)
         fields = self._views.moved_by(message, lambda: self._shard.fold(entry))
         self._account.follow(message, restarts)
+        self._quotes.follow(message)
         self._publisher.offer(events)
         self._mirror.touch(fields)
         self._snapshots.count(entry.stored)

@@ -5,6 +5,7 @@ import asyncio
 import structlog
 
 from tessera.kernel.errors import Conflict, Transient
+from tessera.kernel.ledger.quotes import read_quotes
 from tessera.kernel.ledger.shard import Shard
 from tessera.kernel.ledger.snapshots import OPENING, snapshots_of
 from tessera.kernel.messaging.follow import BACKOFF_SECONDS, follow
@@ -19,6 +20,7 @@ from tessera.projection.events import START, Cursor
 from tessera.projection.evidence import newest_published
 from tessera.projection.mirror import Mirror
 from tessera.projection.publisher import Publisher
+from tessera.projection.quotes import QuoteKeeper
 from tessera.projection.settings import ProjectionSettings
 from tessera.projection.snapshots import Snapshots
 from tessera.projection.views import Views
@@ -66,8 +68,10 @@ async def project(ports: Ports, settings: ProjectionSettings, lease: Leadership,
     account = AccountKeeper(ports, settings.shard, shard.state, await StoredAccount.read(ports.bus, settings.shard))
     views = Views(shard.state, settings.ended_jobs_max, settings.ended_jobs_seconds)
     mirror = Mirror(ports, settings, shard.state, views, await held_views(ports))
+    stored = await read_quotes(ports.bus, settings.shard)
+    quotes = QuoteKeeper(ports, settings.shard, shard.state, stored, settings.quote_seconds)
     snapshots = Snapshots(ports, settings, account.store, restored=shard.state.n > 0)
-    cycle = Cycle(ports, settings, shard, views, (publisher, mirror, snapshots, account), last_event)
+    cycle = Cycle(ports, settings, shard, views, (publisher, mirror, snapshots, account, quotes), last_event)
     await cycle.start()
     ports.health.check("events", lambda: publisher.trouble)
     ports.health.check("redis", lambda: mirror.trouble)
@@ -87,6 +91,7 @@ async def project(ports: Ports, settings: ProjectionSettings, lease: Leadership,
         mirror.run(leading, cycle.caught_up),
         snapshots.run(),
         account.run(leading),
+        quotes.run(leading, cycle.caught_up),
     )
 
 

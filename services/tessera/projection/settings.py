@@ -33,6 +33,13 @@ class ProjectionSettings(ServiceSettings):
     redis_check_seconds: float = Field(
         5.0, gt=0, le=300, description="Interval of checks, while nothing happens, whether Redis lost its last writes"
     )
+    quote_seconds: float = Field(
+        10.0,
+        ge=0,
+        le=3_600,
+        description="Least time between two drawings of the quotes of all waiting jobs; 0: no quotes. "
+        "A drawing takes up to a second of a core, and they take a twentieth of one at most",
+    )
     events_waiting_max: int = Field(
         65_536, ge=1, le=1_000_000, description="Events waiting in memory for the bus, above which folding waits too"
     )

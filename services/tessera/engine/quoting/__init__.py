@@ -11,7 +11,7 @@ evictions, whose chance is told from their record. Nothing is decided by a quote
 give equal quotes. Chances are thousandths, times ledger milliseconds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 from tessera.engine.quoting.chance import ONE, Draws, quantile_of
@@ -20,6 +20,8 @@ from tessera.engine.quoting.future import Outlook, play
 FUTURES = 32
 STEPS_MAX = 40_000
 """Steps of all futures of one set: about half a second."""
+PART_MOST = 4
+"""Steps of one future, as a multiple of the average that is left: a future is played in one go, and others wait."""
 LATE_BITS = 6
 """A wait that was not seen to end is at most so many times doubled."""
 LEVELS = (25, 100, 200, 500, 800, 900, 950, 975)
@@ -45,20 +47,35 @@ class Quote(NamedTuple):
 
 def quote(outlook: Outlook, seed: int, job_ids: Sequence[str] = (), futures: int = FUTURES) -> list[Quote]:
     """Quotes of these waiting jobs, in the order of the pool's waiting jobs; of all of them where none is named."""
+    drawing = draw_quotes(outlook, seed, job_ids, futures)
+    while True:
+        try:
+            next(drawing)
+        except StopIteration as done:
+            found: list[Quote] = done.value
+            return found
+
+
+def draw_quotes(
+    outlook: Outlook, seed: int, job_ids: Sequence[str] = (), futures: int = FUTURES
+) -> Generator[None, None, list[Quote]]:
+    """The same in slices of one future each, between which others may work; the outlook rests meanwhile."""
     # A future goes on until all who are asked about have started, so that a quote of one job alone costs the least.
     now, wanted = outlook.now, set(job_ids)
     asked = [at for at, job in enumerate(now.waiting) if not wanted or job.job_id in wanted]
     chance, waits, left = Draws(seed), {at: list[int]() for at in asked}, STEPS_MAX
     # What one future leaves of its part is for the rest: most end early, and a few are long.
     for drawn in range(futures):
-        played = play(outlook, chance.split(), asked, left // (futures - drawn))
+        part = left // (futures - drawn)
+        played = play(outlook, chance.split(), asked, min(part, PART_MOST * STEPS_MAX // futures))
         left -= played.steps
         for at, found in waits.items():
             late = max(1, played.until - now.ts) * ONE // max(ONE >> LATE_BITS, chance.part())
             found.append(played.starts[at] - now.ts if at in played.starts else late)
+        yield
     quotes = []
     for at, found in waits.items():
         found.sort()
         job, told = now.waiting[at], tuple(quantile_of(found, level) for level in LEVELS)
-        quotes.append(Quote(job.job_id, now.ts, told, outlook.lengths.evicted_permille(job.shape.kind)))
+        quotes.append(Quote(job.job_id, now.ts, told, outlook.chances.evicted_permille(job.shape.kind)))
     return quotes

@@ -7,10 +7,12 @@ as far as there are enough. All times are milliseconds of the ledger.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from typing import Any, Self
 
 from tessera.engine.quoting.chance import Draws
-from tessera.engine.quoting.pool_now import JobShape
+from tessera.engine.quoting.pool_now import JobShape, read_shape
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -36,6 +38,30 @@ class PastArrivals:
         if len(self._times) > ARRIVALS_MAX * 5 // 4:
             del self._times[:-ARRIVALS_MAX], self._shapes[:-ARRIVALS_MAX]
             self._since = self._times[0]
+
+    def as_now(self) -> Self:
+        """A copy that later submits leave as it is."""
+        made = type(self)(self._since)
+        made._times, made._shapes = self._times.copy(), self._shapes.copy()
+        return made
+
+    def stored(self) -> dict[str, Any]:
+        """Everything as JSON holds it: each shape once, times as distances."""
+        numbers: dict[JobShape, int] = {}
+        rows = [numbers.setdefault(shape, len(numbers)) for shape in self._shapes]
+        steps = [at - before for before, at in zip([0, *self._times], self._times, strict=False)]
+        return {"since": self._since, "shapes": list(numbers), "rows": rows, "steps": steps}
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Self:
+        """What was stored. Raises KeyError, IndexError, TypeError or ValueError for anything else."""
+        made = cls(stored["since"])
+        shapes = [read_shape(shape) for shape in stored["shapes"]]
+        made._times = list(accumulate(stored["steps"]))
+        made._shapes = [shapes[at] for at in stored["rows"]]
+        if len(made._times) != len(made._shapes):
+            raise ValueError("as many times as shapes")
+        return made
 
     def drawn(self, ts: int, chance: Draws) -> Iterator[tuple[int, JobShape]]:
         """Submits after `ts`, without end; none where less than a block's time has been seen."""

@@ -9,10 +9,12 @@ with few runs leans on the coarser kind above it. All times are milliseconds, al
 """
 
 from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import accumulate
+from typing import Any, Self
 
-from tessera.domain.runtimes import BUCKETS, JobKind, bucket
+from tessera.domain.runtimes import BUCKETS, JobKind, Sketch, bucket
 from tessera.engine.ahead.durations import upper
 from tessera.engine.quoting.chance import ONE
 
@@ -66,8 +68,8 @@ class LearntLengths:
                 self._running[run] = kind, started, at + 1
                 heappush(passes, (started + UPPER[at + 1], run))
 
-    def end(self, run: str, ts: int, evicted: bool = False) -> None:
-        """A run is over: it has ended by itself, or was stopped for others, which says nothing of its length."""
+    def end(self, run: str, ts: int, evicted: bool = False, cut: bool = False) -> None:
+        """A run is over: by itself, or it was `cut` short or stopped for others, which says nothing of its length."""
         # Those that passed a bucket at the same time are counted before: ends of one time then stand in any order.
         self.advance(ts)
         found = self._running.pop(run, None)
@@ -80,7 +82,7 @@ class LearntLengths:
             row[1] += WEIGHT
             if row[1] >= RUNS_MAX[-1] * WEIGHT:
                 row[:] = [count // 2 for count in row]
-        if not evicted:
+        if not evicted and not cut:
             self._count(kind, max(FIRST, bucket(ts - started)), ended=True)
 
     def _count(self, kind: JobKind, at: int, ended: bool) -> None:
@@ -93,24 +95,53 @@ class LearntLengths:
             if ends[at] + passed[at] >= most * WEIGHT:
                 ends[at], passed[at] = ends[at] // 2, passed[at] // 2
 
-    def evicted_permille(self, kind: JobKind) -> int:
-        """Chance of a run of the kind to be stopped for others before its end, as a share of those that were."""
-        chance = 0
-        for key, _ in reversed(_rows(kind)):
-            stopped, runs = self._evicted.get(key, (0, 0))
-            chance = (1000 * stopped + PRIOR_RUNS * WEIGHT * chance) // (runs + PRIOR_RUNS * WEIGHT)
-        return chance
-
     def chances(self) -> "LengthChances":
-        """Chances by what has been seen until now; they hold while nothing more is."""
-        return LengthChances(self._ended, self._passed)
+        """Chances by what has been seen until now, and by nothing that is seen later."""
+        copies = [{key: list(row) for key, row in rows.items()} for rows in (self._ended, self._passed, self._evicted)]
+        return LengthChances(*copies)
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Runs that have started and not ended."""
+        return tuple(self._running)
+
+    def begin(self, sketches: Iterable[Sketch]) -> None:
+        """Count the runs that a shard remembers already as if each had been seen here."""
+        for sketch in sketches:
+            keys = (sketch.key, ALL) if sketch.key.startswith("///") else (sketch.key,)
+            for key in keys:
+                ended = self._ended.setdefault(key, [0] * BUCKETS)
+                passed = self._passed.setdefault(key, [0] * BUCKETS)
+                for at, weight in sketch.counts:
+                    ended[max(FIRST, at)] += weight
+                    for before in range(FIRST, at):
+                        passed[before] += weight
+
+    def stored(self) -> dict[str, Any]:
+        """Everything as JSON holds it."""
+        running = [[run, *kind, started, at] for run, (kind, started, at) in self._running.items()]
+        rows = {"ended": self._ended, "passed": self._passed, "evicted": self._evicted}
+        return {"running": running, **{name: _packed(found) for name, found in rows.items()}}
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Self:
+        """What was stored. Raises KeyError, TypeError or ValueError for anything else."""
+        made = cls()
+        made._ended, made._passed = _unpacked(stored["ended"], BUCKETS), _unpacked(stored["passed"], BUCKETS)
+        made._evicted = _unpacked(stored["evicted"], 2)
+        for run, tenant, queue, name, gpus, started, at in stored["running"]:
+            made._running[run] = JobKind(tenant, queue, name, gpus), started, at
+            heappush(made._passes, (started + UPPER[at], run))
+        return made
 
 
 class LengthChances:
     """Lengths of runs at one moment; the table of a kind is made when first asked for."""
 
-    def __init__(self, ended: dict[str, list[int]], passed: dict[str, list[int]]) -> None:
-        self._ended, self._passed = ended, passed
+    def __init__(
+        self, ended: dict[str, list[int]], passed: dict[str, list[int]], evicted: dict[str, list[int]]
+    ) -> None:
+        self._ended, self._passed, self._evicted = ended, passed, evicted
         self._tables: dict[JobKind, EndedBy] = {}
 
     def draw(self, kind: JobKind, elapsed_ms: int, part: int) -> int:
@@ -132,6 +163,14 @@ class LengthChances:
         begin, end = LOWER[at], UPPER[at]
         found = begin + (end - begin) * (target - low) // max(1, table[at] - low)
         return found if found > elapsed_ms else elapsed_ms + 1
+
+    def evicted_permille(self, kind: JobKind) -> int:
+        """Chance of a run of the kind to be stopped for others before its end, as a share of those that were."""
+        chance = 0
+        for key, _ in reversed(_rows(kind)):
+            stopped, runs = self._evicted.get(key, (0, 0))
+            chance = (1000 * stopped + PRIOR_RUNS * WEIGHT * chance) // (runs + PRIOR_RUNS * WEIGHT)
+        return chance
 
     def quantile(self, kind: JobKind, permille: int) -> int:
         """The length that so many thousandths of the kind's runs stay below."""
@@ -178,3 +217,19 @@ def _passed(table: EndedBy, elapsed_ms: int) -> int:
     at = bucket(elapsed_ms)
     low = table[at - 1] if at else 0
     return low + (table[at] - low) * (elapsed_ms - LOWER[at]) // (UPPER[at] - LOWER[at])
+
+
+def _packed(rows: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    # Most buckets of a row are empty: pairs of a number and what stands there.
+    return {key: [part for at, count in enumerate(row) if count for part in (at, count)] for key, row in rows.items()}
+
+
+def _unpacked(rows: Mapping[str, list[int]], many: int) -> dict[str, list[int]]:
+    made = {}
+    for key, pairs in rows.items():
+        row = made[key] = [0] * many
+        for at, count in zip(pairs[::2], pairs[1::2], strict=True):
+            if not 0 <= at < many:
+                raise ValueError(f"bucket {at} of {many}")
+            row[at] = count
+    return made

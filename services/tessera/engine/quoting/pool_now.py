@@ -5,8 +5,8 @@ A value made from a state and never stored in it. GPUs are counted in whole ones
 GPUs are left out: what they wait for is not counted here.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tessera.domain.devices.resources import WHOLE_GPU
 from tessera.domain.entities import Job, Run
@@ -38,6 +38,23 @@ class JobShape(NamedTuple):
     def gpus(self) -> int:
         """GPUs of all pods."""
         return sum(each * many for each, many in self.pieces)
+
+
+JobClass = tuple[str, ...]
+"""What jobs are scored together by: pool, queue, class of priority, size."""
+
+
+def class_of(pool: str, shape: JobShape) -> JobClass:
+    """Jobs that are scored together: of one pool, queue and class of priority, and about as large."""
+    size = "1" if shape.gpus == 1 else "to 4" if shape.gpus <= 4 else "to 8" if shape.gpus <= 8 else "over 8"
+    return pool, shape.path[0], str(shape.priority), size
+
+
+def read_shape(stored: Sequence[Any]) -> JobShape:
+    """A shape from what JSON makes of it. Raises TypeError or ValueError for anything else."""
+    kind, pieces, models, path, user, priority, limit_ms = stored
+    pairs = tuple((int(each), int(many)) for each, many in pieces)
+    return JobShape(JobKind(*kind), pairs, tuple(models), tuple(path), user, priority, limit_ms)
 
 
 class NodeNow(NamedTuple):
@@ -150,7 +167,7 @@ def _runs(state: State, pool: str, numbers: Mapping[str, int]) -> Iterable[RunNo
         shape = None if job is None or state.tree.pool(run.queue) != pool else shape_of(state.tree, job)
         if shape is not None:
             places = _places(run, numbers)
-            yield RunNow(shape, places, run.started_ts or run.allocated_ts, bool(run.stopping or run.over))
+            yield RunNow(shape, places, run.allocated_ts, bool(run.stopping or run.over))
 
 
 def _places(run: Run, numbers: Mapping[str, int]) -> tuple[tuple[int, int], ...]:

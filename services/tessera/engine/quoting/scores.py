@@ -13,11 +13,12 @@ Tibshirani, Conformal PID Control for Time Series Prediction, NeurIPS 2023; Kapl
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 from tessera.engine.quoting import LEVELS, Quote
 from tessera.engine.quoting.chance import LOG_UNIT, log_of, wait_of
+from tessera.engine.quoting.pool_now import JobClass
 
 SCORES_MAX = 400
 """Scores that are remembered of a class, and of all."""
@@ -27,9 +28,6 @@ OWN_SCORES = 60
 STEP = 24
 """Parts of a logarithm by which a passed bound moves, times the chance that it was to hold with."""
 MOST_LOG = 40 * LOG_UNIT
-
-JobClass = tuple[str, ...]
-"""What jobs are scored together by: pool, queue, class of priority, size."""
 
 
 class Score(NamedTuple):
@@ -58,11 +56,48 @@ class QuoteBook:
 
     def give(self, drawn: Quote, job_class: JobClass) -> Quote:
         """The quote as it is told: what was drawn, corrected by the scores so far; it is open from now on."""
+        told = self.tell(drawn, job_class)
+        logs = tuple(log_of(wait) for wait in drawn.waits_ms)
+        self._open[drawn.job_id] = _Open(
+            job_class, drawn.ts, logs, tuple(log_of(wait) for wait in told.waits_ms), set()
+        )
+        return told
+
+    def tell(self, drawn: Quote, job_class: JobClass) -> Quote:
+        """The quote corrected by the scores so far, and not kept."""
         self._look(drawn.ts)
         logs = tuple(log_of(wait) for wait in drawn.waits_ms)
         told = self._corrected(logs, job_class, drawn.ts)
-        self._open[drawn.job_id] = _Open(job_class, drawn.ts, logs, told, set())
         return drawn._replace(waits_ms=tuple(wait_of(log) for log in told))
+
+    @property
+    def open_jobs(self) -> tuple[str, ...]:
+        """Jobs whose quotes are not scored yet."""
+        return tuple(self._open)
+
+    def is_open(self, job_id: str) -> bool:
+        """Whether the job has a quote that is not scored yet."""
+        return job_id in self._open
+
+    def stored(self) -> dict[str, Any]:
+        """Everything as JSON holds it."""
+        return {
+            "open": [[job, *found[:4], sorted(found.passed)] for job, found in self._open.items()],
+            "scores": [[name, list(scores)] for name, scores in self._scores.items()],
+            "moved": [[name, moved] for name, moved in self._moved.items()],
+        }
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Self:
+        """What was stored. Raises KeyError, TypeError or ValueError for anything else."""
+        made = cls()
+        for job, name, ts, drawn, told, passed in stored["open"]:
+            made._open[job] = _Open(tuple(name), ts, _levels(drawn), _levels(told), set(passed))
+        for name, scores in stored["scores"]:
+            read = [Score(known, wait, _levels(drawn)) for known, wait, drawn in scores]
+            made._scores[tuple(name)] = deque(read, maxlen=SCORES_MAX)
+        made._moved = {tuple(name): list(_levels(moved)) for name, moved in stored["moved"]}
+        return made
 
     def started(self, job_id: str, ts: int) -> None:
         """The job has started, and its quote is scored."""
@@ -125,6 +160,12 @@ class QuoteBook:
 
 
 NONE = [0] * len(LEVELS)
+
+
+def _levels(stored: Sequence[int]) -> tuple[int, ...]:
+    if len(stored) != len(LEVELS):
+        raise ValueError(f"{len(stored)} levels, not {len(LEVELS)}")
+    return tuple(stored)
 
 
 def quantile_of_scores(scores: Iterable[tuple[Score, bool]], at: int) -> int:

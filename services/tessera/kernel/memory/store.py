@@ -54,10 +54,11 @@ class MemoryViews:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.current: Generation | None = None
+        self.quotes: bytes | None = None
 
     def wipe(self) -> None:
         """Lose everything, cursor and pointer too, as a Redis that comes back empty."""
-        self.current = None
+        self.current = self.quotes = None
 
     def copy(self) -> Generation | None:
         """Current generation as an independent copy; None without one."""
@@ -119,6 +120,17 @@ class MemoryStore:
         """Digest of the shared views by the same function as over Redis."""
         await self._before("digest")
         return views_digest(self.shared.current.views if self.shared.current else {})
+
+    async def put_quotes(self, value: bytes) -> None:
+        """Keep the bytes for all stores on the same views."""
+        await self._before("put_quotes")
+        self.shared.quotes = value
+        await self._after("put_quotes")
+
+    async def quotes(self) -> bytes | None:
+        """Bytes that any store on the same views has put."""
+        await self._before("quotes")
+        return self.shared.quotes
 
     async def close(self) -> None:
         """Close nothing; the real store has connections."""

@@ -219,6 +219,17 @@ class RedisStore:
         )
         return views_digest({view: _text_keys(rows) for view, rows in zip(VIEWS, found, strict=True)})
 
+    @_transient
+    async def put_quotes(self, value: bytes) -> None:
+        """One SET. Raises Transient."""
+        await self._command("SET", keys.quotes(self._shard), value)
+
+    @_transient
+    async def quotes(self) -> bytes | None:
+        """One GET. Raises Transient."""
+        found = await self._command("GET", keys.quotes(self._shard))
+        return None if found is None else bytes(found)
+
     def _keys(self, generation: str) -> list[str]:
         views = [keys.view(self._shard, generation, view) for view in HASHES]
         return [self._pointer, *(name(self._shard, generation) for name in (keys.cursor, keys.head)), *views]
@@ -280,7 +291,8 @@ class RedisStore:
         listed: list[Any] = []
         async with time_limit(self._answer_seconds):
             listed += [name async for name in self._redis.scan_iter(match=keys.pattern(self._shard))]
-        names = [name for name in (found.decode() for found in listed) if name != self._pointer]
+        kept = self._pointer, keys.quotes(self._shard)
+        names = [name for name in (found.decode() for found in listed) if name not in kept]
         if names:
             await self._run(SWEEP, [self._pointer, *names], self._pointer.removesuffix("current"))
 

@@ -77,6 +77,7 @@ class Metrics:
         )
         self._mig_late, self._mig_failed = _mig_changes(r)
         self.sharing = Sharing(r)
+        self.quotes = GaugeGroup(r, QUOTE_GAUGES)
         self.clock_skew = Gauge(
             "tessera_clock_skew_seconds", "How far our clock is ahead of the ledger's; below 0: behind", registry=r
         )
@@ -244,7 +245,42 @@ def _service_alone(r: CollectorRegistry) -> None:
     Gauge("process_start_time_seconds", "Start of the service within its process", registry=r).set_to_current_time()
 
 
-class Sharing:
+class GaugeGroup:
+    """Gauges that are told together; who is not named any more is not shown."""
+
+    def __init__(self, r: CollectorRegistry, gauges: Iterable[tuple[str, str, list[str]]]) -> None:
+        self._gauges = {name: Gauge(f"tessera_{name}", text, labels, registry=r) for name, text, labels in gauges}
+
+    def show(self, values: Iterable[tuple[str, tuple[str, ...], float]]) -> None:
+        """All of them as (metric, labels, value)."""
+        for gauge in self._gauges.values():
+            gauge.clear()
+        for name, labels, value in values:
+            self._gauges[name].labels(*labels).set(value)
+
+
+QUOTE_GAUGES = (
+    ("quotes_scored", "Quotes of the last weeks whose jobs have started", ["pool"]),
+    ("quotes_held_ratio", "Part of them that started within what was told, by bound or interval", ["pool", "told"]),
+    ("quote_error_seconds", "Median absolute error of their medians, and of naive predictors", ["pool", "predictor"]),
+)
+SHARING_GAUGES = (
+    ("queue_nominal_gpus", "Nominal quota of a queue itself, over its flavors", ["queue"]),
+    ("queue_waiting_jobs", "Jobs that are in line; not those on hold or in back-off", ["queue"]),
+    ("queue_head_submitted_timestamp_seconds", "When the first in line was submitted", ["queue"]),
+    ("held_idle_gpus", "GPUs of runs that use none of theirs now", ["pool", "tenant", "queue"]),
+    ("held_unmeasured_gpus", "GPUs of runs of which that is not known", ["pool", "tenant", "queue"]),
+    ("tenant_held_gpus", "GPUs that a tenant's runs hold in a queue", ["tenant", "queue"]),
+    ("tenant_asked_gpus", "GPUs that a tenant's live jobs ask for or grew by", ["tenant"]),
+    ("tenant_gpus_max", "A tenant's limit of those, where it has one", ["tenant"]),
+    ("tenant_jobs", "Live jobs of a tenant", ["tenant"]),
+    ("tenant_counted", "What counts against a tenant's limit, where it has one", ["tenant", "limit"]),
+    ("tenant_counted_max", "That limit", ["tenant", "limit"]),
+    ("tenant_weight", "A tenant's part of a queue that others use, too", ["tenant"]),
+)
+
+
+class Sharing(GaugeGroup):
     """Quota and use; labels are queues and tenants, which the configuration bounds."""
 
     def __init__(self, r: CollectorRegistry) -> None:
@@ -255,31 +291,8 @@ class Sharing:
             buckets=WAIT_BUCKETS,
             registry=r,
         )
-        self._gauges = {
-            name: Gauge(f"tessera_{name}", text, labels, registry=r)
-            for name, text, labels in (
-                ("queue_nominal_gpus", "Nominal quota of a queue itself, over its flavors", ["queue"]),
-                ("queue_waiting_jobs", "Jobs that are in line; not those on hold or in back-off", ["queue"]),
-                ("queue_head_submitted_timestamp_seconds", "When the first in line was submitted", ["queue"]),
-                ("held_idle_gpus", "GPUs of runs that use none of theirs now", ["pool", "tenant", "queue"]),
-                ("held_unmeasured_gpus", "GPUs of runs of which that is not known", ["pool", "tenant", "queue"]),
-                ("tenant_held_gpus", "GPUs that a tenant's runs hold in a queue", ["tenant", "queue"]),
-                ("tenant_asked_gpus", "GPUs that a tenant's live jobs ask for or grew by", ["tenant"]),
-                ("tenant_gpus_max", "A tenant's limit of those, where it has one", ["tenant"]),
-                ("tenant_jobs", "Live jobs of a tenant", ["tenant"]),
-                ("tenant_counted", "What counts against a tenant's limit, where it has one", ["tenant", "limit"]),
-                ("tenant_counted_max", "That limit", ["tenant", "limit"]),
-                ("tenant_weight", "A tenant's part of a queue that others use, too", ["tenant"]),
-            )
-        }
+        super().__init__(r, SHARING_GAUGES)
 
     def waited(self, queue: str, seconds: float) -> None:
         """Observe seconds from a job's submit to its first allocation; a negative wait counts as zero."""
         self._waited.labels(queue).observe(max(seconds, 0.0))
-
-    def show(self, values: Iterable[tuple[str, tuple[str, ...], float]]) -> None:
-        """All of them as (metric, labels, value); who is not named any more is not shown."""
-        for gauge in self._gauges.values():
-            gauge.clear()
-        for name, labels, value in values:
-            self._gauges[name].labels(*labels).set(value)

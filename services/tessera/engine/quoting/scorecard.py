@@ -1,0 +1,56 @@
+"""
+How well quotes held: shares of starts within what was told, and median errors beside those of naive predictors.
+
+In: scored quotes. Out: thousandths and milliseconds, for people, a metric and a picture. Pure.
+"""
+
+from collections.abc import Sequence
+from statistics import median_low
+from typing import NamedTuple
+
+from tessera.engine.quoting import LEVELS
+from tessera.engine.quoting.naive import NaiveWaits
+from tessera.engine.quoting.record import ScoredQuote
+
+BOUNDS = (500, 800, 950)
+"""Chances, in thousandths, by which people are told a start."""
+INTERVALS = {800: (100, 900), 950: (25, 975)}
+"""Intervals by the chance, in thousandths, to hold the start: between which of `LEVELS` they lie."""
+
+
+class Scorecard(NamedTuple):
+    """
+    Scores of `quotes` quotes: thousandths of them that held, by each of `BOUNDS` and in each of `INTERVALS`, and median
+    absolute errors of the medians, of the quotes and of each naive predictor.
+    """
+
+    quotes: int
+    held_by: tuple[tuple[int, int], ...]
+    held_in: tuple[tuple[int, int], ...]
+    error_ms: int
+    naive_error_ms: NaiveWaits
+
+
+def scorecard(scored: Sequence[ScoredQuote]) -> Scorecard:
+    """Scores of these quotes; all of them 0 where there are none."""
+    by = tuple((level, _share(scored, 0, level)) for level in BOUNDS)
+    within = tuple((chance, _share(scored, *levels)) for chance, levels in INTERVALS.items())
+    middle = LEVELS.index(500)
+    errors = [_error([one.given.naive[at] for one in scored], scored) for at in range(len(NaiveWaits._fields))]
+    return Scorecard(
+        len(scored), by, within, _error([one.given.told[middle] for one in scored], scored), NaiveWaits(*errors)
+    )
+
+
+def _share(scored: Sequence[ScoredQuote], low: int, high: int) -> int:
+    # A quote has no bound at 0, below which nobody starts.
+    least, most = LEVELS.index(low) if low else None, LEVELS.index(high)
+    held = sum(
+        (least is None or one.given.told[least] <= one.wait_ms) and one.wait_ms <= one.given.told[most]
+        for one in scored
+    )
+    return 1000 * held // max(1, len(scored))
+
+
+def _error(told: Sequence[int], scored: Sequence[ScoredQuote]) -> int:
+    return median_low([abs(each - one.wait_ms) for each, one in zip(told, scored, strict=True)]) if scored else 0
