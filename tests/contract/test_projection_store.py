@@ -114,6 +114,16 @@ async def test_the_last_change_of_a_field_counts(store):
     assert await contents(store) == {"jobs": {"a": b"2"}}
 
 
+async def test_quotes_are_kept_beside_the_views_whatever_becomes_of_these(store, connect):
+    assert await store.quotes() is None
+    await store.put_quotes(b"old")
+    await store.put_quotes(b"new")
+    await store.replace(9, [job("a")])
+    await store.replace(12, [job("b")])
+    reader = connect()
+    assert (await reader.quotes(), await contents(reader)) == (b"new", {"jobs": {"b": b"{}"}})
+
+
 async def test_a_deleted_field_is_gone(store):
     await store.apply(1, 1, [job("a"), job("b")])
     await store.apply(2, 2, [job("a", None)])

@@ -91,7 +91,7 @@ async def project(ports: Ports, settings: ProjectionSettings, lease: Leadership,
         mirror.run(leading, cycle.caught_up),
         snapshots.run(),
         account.run(leading),
-        quotes.run(leading, cycle.caught_up),
+        *((quotes.run(leading, cycle.caught_up),) if settings.quote_seconds else ()),
     )
 
 

@@ -83,8 +83,8 @@ class QuoteKeeper:
         await caught_up.wait()
         clock = self._ports.clock
         while True:
-            if not self._seconds or not leading():
-                await clock.sleep(max(STAND_BY_SECONDS, self._seconds))
+            if not leading():
+                await clock.sleep(STAND_BY_SECONDS)
                 continue
             await wait_for(self._moved, clock, STORE_SECONDS)
             self._moved.clear()

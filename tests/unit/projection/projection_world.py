@@ -119,7 +119,8 @@ class World:
             f"projection-{next(self._names)}",
             str,
         )
-        running = Running(ports, ProjectionSettings(**settings))
+        # Futures of a ledger without end take long, and most tests are not about them.
+        running = Running(ports, ProjectionSettings(**{"quote_seconds": 0.0, **settings}))
         self.tasks.append(running.task)
         return running
 

@@ -131,7 +131,11 @@ class _Future:
             self._by_free[outlook.part_of[at]][self._free[at]].append(at)
         self._waiting = [list(line.jobs) for line in outlook.lines]
         self._heads = [0] * len(outlook.lines)
-        self._some = {line.number for line in outlook.lines if line.jobs}
+        # Lines in which somebody waits, by what their first pod needs at least: which models, and how many GPUs.
+        self._some: dict[tuple[tuple[int, ...], int], set[int]] = {}
+        for line in outlook.lines:
+            if line.jobs:
+                self._some.setdefault((line.parts, line.pieces[0]), set()).add(line.number)
         self._used = [0] * len(outlook.queues)
         self._held: dict[tuple[object, ...], int] = {}
         self._places: list[tuple[tuple[int, int], ...]] = []
@@ -193,19 +197,25 @@ class _Future:
             self._heads.append(0)
         # By age: who comes back from a back-off is older than those that came meanwhile.
         insort(self._waiting[line.number], job, lo=self._heads[line.number])
-        self._some.add(line.number)
+        self._some.setdefault((line.parts, line.pieces[0]), set()).add(line.number)
 
     def _settle(self, now: int) -> int:
         """Starts who may start now, in the order of the line; the number of jobs that were looked at."""
         room = [self._most_free(part) for part in range(len(self._by_free))]
         lines, depth = self._lines, self._outlook.now.depth
         # Nearly always one node has become free by little: the lines that this is too small for are not ordered at all.
-        able = [n for n in self._some if any(room[part] >= lines[n].pieces[0] for part in lines[n].parts)]
+        able = [
+            number
+            for (parts, gpus), numbers in self._some.items()
+            if numbers and any(room[part] >= gpus for part in parts)
+            for number in numbers
+        ]
         if not able:
             return 1
         # Those who find no room matter only where room is kept for them, or where nobody passes them.
         strict = any(queue.strict for queue in self._outlook.queues)
-        heap = [(self._rank(n, now), n) for n in (self._some if depth or strict else able)]
+        ranked = [n for numbers in self._some.values() for n in numbers] if depth or strict else able
+        heap = [(self._rank(n, now), n) for n in ranked]
         heapify(heap)
         shut: set[int] = set()
         looked, self._kept_nodes = 1 + len(heap) // RANKS_A_STEP, {}
@@ -223,7 +233,7 @@ class _Future:
             places = self._find(line, now)
             if places is not None:
                 self._start(line, places, now)
-                if number in self._some:
+                if self._heads[number] < len(self._waiting[number]):
                     heapreplace(heap, (self._rank(number, now), number))
                 else:
                     heappop(heap)
@@ -338,7 +348,7 @@ class _Future:
         # The list stays as it is: to take its first away would cost as much as it is long.
         self._heads[number] = head + 1
         if head + 1 == len(waiting):
-            self._some.discard(number)
+            self._some[line.parts, line.pieces[0]].discard(number)
         if asked >= 0:
             self._started[asked] = now
         self._kept.pop(number, None)

@@ -46,7 +46,7 @@ class IdleClock(VirtualClock):
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "scheduler": {"tick_seconds": 10.0, "slots_seconds": 3600.0},
-    "projection": {"snapshot_seconds": 3600.0, "redis_check_seconds": 300.0},
+    "projection": {"snapshot_seconds": 3600.0, "redis_check_seconds": 300.0, "quote_seconds": 0.0},
     "binder": {"resync_seconds": 600.0},
 }
 """What they look at by the clock alone serves where something was lost, and nothing is. So an idle hour is cheap."""

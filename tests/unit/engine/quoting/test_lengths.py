@@ -71,8 +71,8 @@ def test_many_runs_of_its_own_count_more_than_those_of_others() -> None:
 
 def test_the_chance_of_eviction_is_the_share_of_runs_that_were_stopped_for_others() -> None:
     lengths = LearntLengths()
-    assert lengths.evicted_permille(KIND) == 0
+    assert lengths.chances().evicted_permille(KIND) == 0
     for at in range(100):
         lengths.start(str(at), KIND, at)
         lengths.end(str(at), at, evicted=at % 4 == 0)
-    assert 200 <= lengths.evicted_permille(KIND) <= 260
+    assert 200 <= lengths.chances().evicted_permille(KIND) <= 260
