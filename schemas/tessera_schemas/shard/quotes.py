@@ -32,7 +32,7 @@ class StartQuote(Lenient):
 
 class QuoteScores(Lenient):
     """
-    How quotes of the last weeks held, whose jobs have started: thousandths by bound and interval, and median errors.
+    Scores of the last weeks' quotes: thousandths that held by bound and interval, and median errors, of started jobs.
 
     The naive predictors are the work ahead over the GPUs, the same with what runs have left, and the median of the last
     waits of such jobs.

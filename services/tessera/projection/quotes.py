@@ -150,7 +150,7 @@ def shown(quote: Quote) -> StartQuote:
 
 
 def scores_of(record: QuoteRecord, ts: int) -> dict[str, Scorecard]:
-    """How the last weeks' quotes of each pool held."""
+    """Scorecards of the last weeks by pool."""
     by_pool: dict[str, list[ScoredQuote]] = {}
     for scored in record.scored(ts):
         by_pool.setdefault(scored.given.job_class[0], []).append(scored)

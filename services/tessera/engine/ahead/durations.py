@@ -21,6 +21,7 @@ from tessera.domain.table import Table
 
 __all__ = [
     "BUCKETS",
+    "FORECAST_PERMILLE",
     "RUNS_MAX",
     "UNKNOWN",
     "WEIGHT",
@@ -34,6 +35,9 @@ __all__ = [
     "quantile",
     "upper",
 ]
+
+FORECAST_PERMILLE = 900
+"""The quantile of the learnt runtimes by which a job counts as ended where room is kept ahead."""
 
 
 def quantile(rows: Table[Sketch], kind: JobKind, permille: int, elapsed_ms: int = 0) -> int:

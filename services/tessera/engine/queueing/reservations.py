@@ -1,9 +1,9 @@
 """
 Room ahead: from when on, and where, a job that finds no room now can start, once runs have ended that are expected to.
 
-A run ends by its time limit, else when `PERMILLE` of such runs had ended by what was learnt; one that outlives that is
-expected to run as long again, step by step, or with a limit is about to be stopped. Nothing here is written to the
-state: it is computed again in each pass, as a function of the state and its `ts`. Integer milliseconds.
+A run ends by its time limit, else when `FORECAST_PERMILLE` of such runs had ended by what was learnt; one that outlives
+that is expected to run as long again, step by step, or with a limit is about to be stopped. Nothing here is written to
+the state: it is computed again in each pass, as a function of the state and its `ts`. Integer milliseconds.
 """
 
 from bisect import bisect_left
@@ -22,14 +22,11 @@ from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.stops import is_stuck
 from tessera.engine.ahead.booked_nodes import NOBODY, BookedNodes
-from tessera.engine.ahead.durations import is_learnt, quantile
+from tessera.engine.ahead.durations import FORECAST_PERMILLE, is_learnt, quantile
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
 from tessera_schemas.reasons import Reason
 from tessera_schemas.work.placement import Placement
-
-PERMILLE = 900
-"""The quantile of the learnt runtimes by which a job counts as ended."""
 
 ExpectedEnd = tuple[int, Sequence[Run]]
 """A time, and the runs that are expected to have left then."""
@@ -47,7 +44,7 @@ class Forecast:
         kind, limit = kind_of(job), job.time_limit_seconds * 1000
         known = self._known.get((kind, limit))
         if known is None:
-            known = self._known[kind, limit] = limit or quantile(self._state.runtimes, kind, PERMILLE)
+            known = self._known[kind, limit] = limit or quantile(self._state.runtimes, kind, FORECAST_PERMILLE)
         return known
 
     def ends_on(self, nodes: Mapping[str, Node], queues: Collection[str] = ()) -> list[ExpectedEnd]:

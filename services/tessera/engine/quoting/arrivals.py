@@ -46,7 +46,8 @@ class PastArrivals:
         return made
 
     def stored(self) -> dict[str, Any]:
-        """Everything as JSON holds it: each shape once, times as distances."""
+        """Values of all of it, as JSON holds them: each shape once, times as distances."""
+        # A month has a few hundred shapes, and sixty thousand submits.
         numbers: dict[JobShape, int] = {}
         rows = [numbers.setdefault(shape, len(numbers)) for shape in self._shapes]
         steps = [at - before for before, at in zip([0, *self._times], self._times, strict=False)]
@@ -54,7 +55,7 @@ class PastArrivals:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
-        """What was stored. Raises KeyError, IndexError, TypeError or ValueError for anything else."""
+        """Read stored values back. Raises KeyError, IndexError, TypeError or ValueError for anything else."""
         made = cls(stored["since"])
         shapes = [read_shape(shape) for shape in stored["shapes"]]
         made._times = list(accumulate(stored["steps"]))

@@ -15,8 +15,7 @@ from typing import NamedTuple
 from tessera.domain.queues import UNLIMITED
 from tessera.domain.runtimes import Sketch
 from tessera.domain.table import Table
-from tessera.engine.ahead.durations import expected, quantile
-from tessera.engine.queueing.reservations import PERMILLE
+from tessera.engine.ahead.durations import FORECAST_PERMILLE, expected, quantile
 from tessera.engine.quoting.arrivals import PastArrivals
 from tessera.engine.quoting.chance import Draws
 from tessera.engine.quoting.lengths import LearntLengths
@@ -89,7 +88,7 @@ class Outlook:
             # What decides is asked for what decides by it: the order's mean and the forecast's end.
             mean = expected(self._sketches, shape.kind)
             line.expected_ms = max(1, min(mean, shape.limit_ms) if shape.limit_ms else mean)
-            line.forecast_ms = shape.limit_ms or quantile(self._sketches, shape.kind, PERMILLE)
+            line.forecast_ms = shape.limit_ms or quantile(self._sketches, shape.kind, FORECAST_PERMILLE)
             self.lines.append(line)
         return line
 

@@ -108,6 +108,7 @@ class LearntLengths:
     def begin(self, sketches: Iterable[Sketch]) -> None:
         """Count the runs that a shard remembers already as if each had been seen here."""
         for sketch in sketches:
+            # Sketches have no row of all runs: those of each size make it up.
             keys = (sketch.key, ALL) if sketch.key.startswith("///") else (sketch.key,)
             for key in keys:
                 ended = self._ended.setdefault(key, [0] * BUCKETS)
@@ -118,14 +119,14 @@ class LearntLengths:
                         passed[before] += weight
 
     def stored(self) -> dict[str, Any]:
-        """Everything as JSON holds it."""
+        """Values of all of it, as JSON holds them."""
         running = [[run, *kind, started, at] for run, (kind, started, at) in self._running.items()]
         rows = {"ended": self._ended, "passed": self._passed, "evicted": self._evicted}
         return {"running": running, **{name: _packed(found) for name, found in rows.items()}}
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
-        """What was stored. Raises KeyError, TypeError or ValueError for anything else."""
+        """Read stored values back. Raises KeyError, TypeError or ValueError for anything else."""
         made = cls()
         made._ended, made._passed = _unpacked(stored["ended"], BUCKETS), _unpacked(stored["passed"], BUCKETS)
         made._evicted = _unpacked(stored["evicted"], 2)
@@ -225,6 +226,7 @@ def _packed(rows: Mapping[str, list[int]]) -> dict[str, list[int]]:
 
 
 def _unpacked(rows: Mapping[str, list[int]], many: int) -> dict[str, list[int]]:
+    # A bucket that is none would be counted from the row's end.
     made = {}
     for key, pairs in rows.items():
         row = made[key] = [0] * many

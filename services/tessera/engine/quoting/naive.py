@@ -41,16 +41,17 @@ class LastWaits:
 
     def median_of(self, job_class: JobClass) -> int:
         """Median wait of the class; 0 where nobody waited."""
+        # `get`, since a class that is only asked about must not come to be.
         waits = self._waits.get(job_class)
         return median_low(waits) if waits else 0
 
     def stored(self) -> list[Any]:
-        """Everything as JSON holds it."""
+        """Values of all of it, as JSON holds them."""
         return [[name, list(waits)] for name, waits in self._waits.items()]
 
     @classmethod
     def read(cls, stored: Sequence[Any]) -> Self:
-        """What was stored. Raises TypeError or ValueError for anything else."""
+        """Read stored values back. Raises TypeError or ValueError for anything else."""
         made = cls()
         for name, waits in stored:
             made._waits[tuple(name)].extend(int(wait) for wait in waits)
@@ -73,6 +74,7 @@ def naive_waits(now: PoolNow, sketches: Table[Sketch]) -> dict[str, tuple[int, i
         index = job.shape.gpus * length * length // max(1, length + waited) if by_length else 0
         return index, job.submitted_ts, job.job_id
 
+    # All GPUs are taken to work on the line alone, one job after the other: no fragments, no gangs.
     gpus = max(1, sum(node.gpus for node in now.nodes))
     left = sum(run.shape.gpus * max(0, length_of(run.shape.kind) - (now.ts - run.started_ts)) for run in now.runs)
     found, ahead = dict[str, tuple[int, int]](), 0

@@ -41,7 +41,7 @@ class JobShape(NamedTuple):
 
 
 JobClass = tuple[str, ...]
-"""What jobs are scored together by: pool, queue, class of priority, size."""
+"""Features by which jobs are scored together: pool, queue, class of priority, size."""
 
 
 def class_of(pool: str, shape: JobShape) -> JobClass:
@@ -52,6 +52,7 @@ def class_of(pool: str, shape: JobShape) -> JobClass:
 
 def read_shape(stored: Sequence[Any]) -> JobShape:
     """A shape from what JSON makes of it. Raises TypeError or ValueError for anything else."""
+    # JSON knows lists alone, and a shape is a key.
     kind, pieces, models, path, user, priority, limit_ms = stored
     pairs = tuple((int(each), int(many)) for each, many in pieces)
     return JobShape(JobKind(*kind), pairs, tuple(models), tuple(path), user, priority, limit_ms)

@@ -1,5 +1,5 @@
 """
-What quotes rest on, kept along the fold of a ledger: run lengths, arrivals, open quotes and their scores.
+Ground that quotes rest on, kept along the fold of a ledger: run lengths, arrivals, open quotes and their scores.
 
 In: each ledger message once it is folded, with the state after it, and the quotes that were drawn. Out: corrected
 quotes of the jobs that wait, what a quote of a job that is not submitted yet would be, and how well quotes held. Equal
@@ -67,6 +67,7 @@ class QuoteRecord:
             if job_id not in running:
                 self.lengths.end(job_id, state.ts, cut=True)
         known = set(self.lengths.running)
+        # By age, so that equal states are taken in alike, in whatever order their tables have the runs.
         for job_id, run in sorted(running.items(), key=lambda found: (found[1].allocated_ts, found[0])):
             job = state.jobs.get(job_id)
             if job_id not in known and job is not None:
@@ -91,6 +92,7 @@ class QuoteRecord:
                     self.lengths.start(record.job_id, kind_of(job), ts)
                     self._start(record.job_id, ts)
             elif isinstance(record, Requeued):
+                # How long it would have run nobody knows: of its length only that it was at least so long is learnt.
                 evicted = record.reason.code in EVICTIONS
                 self.lengths.end(record.job_id, ts, evicted=evicted, cut=True)
             elif isinstance(record, Finished):
@@ -116,7 +118,8 @@ class QuoteRecord:
         self._given.pop(job_id, None)
 
     def outlook(self, now: PoolNow, pool: str, sketches: Table[Sketch]) -> Outlook:
-        """What futures of the pool have in common; nothing that is learnt later changes it."""
+        """Outlook that all futures of the pool have in common; nothing that is learnt later changes it."""
+        # An overlay will not do: the fold goes on below it while futures are drawn.
         kept: Table[Sketch] = Table()
         for key, sketch in sketches.items():
             kept.put(key, sketch)
@@ -129,8 +132,9 @@ class QuoteRecord:
         told = []
         for quote in drawn:
             job_class = class_of(pool, shapes[quote.job_id])
+            # The first quote of a wait is scored: who looks again and again must not choose which one counts.
             if self.book.is_open(quote.job_id):
-                told.append(self.book.tell(quote, job_class))
+                told.append(self.book.correct(quote, job_class))
                 continue
             naive = naive_waits(now, sketches) if naive is None else naive
             given = self.book.give(quote, job_class)
@@ -139,16 +143,16 @@ class QuoteRecord:
             told.append(given)
         return told
 
-    def tell(self, drawn: Quote, pool: str, shape: JobShape) -> Quote:
+    def correct(self, drawn: Quote, pool: str, shape: JobShape) -> Quote:
         """A quote of a job that is not in line, which nobody scores."""
-        return self.book.tell(drawn, class_of(pool, shape))
+        return self.book.correct(drawn, class_of(pool, shape))
 
     def scored(self, ts: int) -> list[ScoredQuote]:
         """Quotes of the last weeks whose jobs have started, the oldest first."""
         return [scored for scored in self._scored if scored.known_ts > ts - WINDOW_MS]
 
     def stored(self) -> dict[str, Any]:
-        """Everything as JSON holds it."""
+        """Values of all of it, as JSON holds them."""
         return {
             "lengths": self.lengths.stored(),
             "arrivals": {pool: past.stored() for pool, past in self._arrivals.items()},
@@ -160,7 +164,7 @@ class QuoteRecord:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
-        """What was stored. Raises AttributeError, KeyError, IndexError, TypeError or ValueError for anything else."""
+        """Read stored values back. Raises AttributeError, LookupError, TypeError or ValueError for anything else."""
         made = cls()
         made.lengths = LearntLengths.read(stored["lengths"])
         made._arrivals |= {pool: PastArrivals.read(past) for pool, past in stored["arrivals"].items()}

@@ -1,5 +1,5 @@
 """
-How well quotes held: shares of starts within what was told, and median errors beside those of naive predictors.
+Scorecards of quotes: shares of starts within what was told, and median errors beside those of naive predictors.
 
 In: scored quotes. Out: thousandths and milliseconds, for people, a metric and a picture. Pure.
 """
@@ -35,6 +35,7 @@ def scorecard(scored: Sequence[ScoredQuote]) -> Scorecard:
     """Scores of these quotes; all of them 0 where there are none."""
     by = tuple((level, _share(scored, 0, level)) for level in BOUNDS)
     within = tuple((chance, _share(scored, *levels)) for chance, levels in INTERVALS.items())
+    # Medians of errors and not means: one job that waits a month would else be the score of all.
     middle = LEVELS.index(500)
     errors = [_error([one.given.naive[at] for one in scored], scored) for at in range(len(NaiveWaits._fields))]
     return Scorecard(

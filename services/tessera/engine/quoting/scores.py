@@ -56,14 +56,15 @@ class QuoteBook:
 
     def give(self, drawn: Quote, job_class: JobClass) -> Quote:
         """The quote as it is told: what was drawn, corrected by the scores so far; it is open from now on."""
-        told = self.tell(drawn, job_class)
+        # What was drawn is kept beside what was told: scores correct the one, and say of the other whether it held.
+        told = self.correct(drawn, job_class)
         logs = tuple(log_of(wait) for wait in drawn.waits_ms)
         self._open[drawn.job_id] = _Open(
             job_class, drawn.ts, logs, tuple(log_of(wait) for wait in told.waits_ms), set()
         )
         return told
 
-    def tell(self, drawn: Quote, job_class: JobClass) -> Quote:
+    def correct(self, drawn: Quote, job_class: JobClass) -> Quote:
         """The quote corrected by the scores so far, and not kept."""
         self._look(drawn.ts)
         logs = tuple(log_of(wait) for wait in drawn.waits_ms)
@@ -80,7 +81,7 @@ class QuoteBook:
         return job_id in self._open
 
     def stored(self) -> dict[str, Any]:
-        """Everything as JSON holds it."""
+        """Values of all of it, as JSON holds them."""
         return {
             "open": [[job, *found[:4], sorted(found.passed)] for job, found in self._open.items()],
             "scores": [[name, list(scores)] for name, scores in self._scores.items()],
@@ -89,7 +90,7 @@ class QuoteBook:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
-        """What was stored. Raises KeyError, TypeError or ValueError for anything else."""
+        """Read stored values back. Raises KeyError, TypeError or ValueError for anything else."""
         made = cls()
         for job, name, ts, drawn, told, passed in stored["open"]:
             made._open[job] = _Open(tuple(name), ts, _levels(drawn), _levels(told), set(passed))

@@ -1,5 +1,5 @@
 """
-What quotes of starts rest on, as projection stores it on SNAP: pieces of one JSON value, then which pieces they are.
+Ground that quotes of starts rest on, as projection stores it on SNAP: pieces of one JSON value, then their manifest.
 
 It is no part of the state and follows from no message alone: scores are of quotes that were given. Whoever finds none,
 or none that can be read, begins a record of its own.

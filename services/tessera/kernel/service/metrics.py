@@ -76,8 +76,7 @@ class Metrics:
             "tessera_nodes_sick", "Nodes that are not well, by what is done", ["pool", "state"], registry=r
         )
         self._mig_late, self._mig_failed = _mig_changes(r)
-        self.sharing = Sharing(r)
-        self.quotes = GaugeGroup(r, QUOTE_GAUGES)
+        self.sharing, self.quotes = Sharing(r), GaugeGroup(r, QUOTE_GAUGES)
         self.clock_skew = Gauge(
             "tessera_clock_skew_seconds", "How far our clock is ahead of the ledger's; below 0: behind", registry=r
         )

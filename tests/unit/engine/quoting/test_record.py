@@ -152,7 +152,7 @@ def test_a_job_that_is_not_in_line_is_told_and_never_scored() -> None:
     shape = shape_of(made.state.tree, made.state.jobs.get(late.job_id))
     assert shape is not None
     before = record.book.open_jobs
-    assert record.tell(asked, POOL, shape).job_id == late.job_id
+    assert record.correct(asked, POOL, shape).job_id == late.job_id
     assert record.book.open_jobs == before
 
 
