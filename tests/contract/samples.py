@@ -566,6 +566,8 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.BudgetReached(kind="budget_reached", percent=100, tenant="lab", **SPENT),
     ledger.BudgetReopened(kind="budget_reopened", budget="tenant/lab", percent=80),
     ledger.Booked(kind="booked", why="a demo", by="ana", **BOOKING),
+    bookings.Rebooked(kind="rebooked", name="demo", lost=("node-a",), found=("node-b",)),
+    bookings.BookingShort(kind="booking_short", name="demo", missing=("node-b",)),
     ledger.BookingRefused(kind="booking_refused", name="demo", reason=Reason(code=Code.NOT_FREE_THEN, field="nodes")),
     ledger.BookingEnded(kind="booking_ended", name="demo", why="over"),
     ledger.BudgetGranted(kind="budget_granted", budget="tenant/lab", amount=20, why="a deadline", by="ana"),

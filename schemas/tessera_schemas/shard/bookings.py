@@ -94,6 +94,8 @@ class Booked(AnyRecord):
     """
     Nodes of a pool are kept in windows of time, for the jobs of `who` that name the booking; all of the pool without
     `nodes`. `by` is who asked.
+
+    With `node_count` or `gpus`, as they were asked for, the nodes were chosen, and each that is lost is replaced.
     """
 
     kind: Literal["booked"]
@@ -104,6 +106,33 @@ class Booked(AnyRecord):
     who: Annotated[tuple[Whom, ...], Field(max_length=64)] = ()
     why: Text = ""
     by: Text = ""
+    node_count: Annotated[Positive, Field(le=NODES_MAX)] | None = None
+    gpus: Positive | None = None
+    gpu_model: Annotated[str, StringConstraints(max_length=63)] = ""
+
+
+class Rebooked(AnyRecord):
+    """Nodes of a booking that were chosen and are `lost` are replaced before its next window begins."""
+
+    kind: Literal["rebooked"]
+    name: Name
+    lost: Annotated[tuple[NodeName, ...], Field(min_length=1, max_length=NODES_MAX)]
+    found: Annotated[
+        tuple[NodeName, ...],
+        Field(max_length=NODES_MAX, description="In their place; none where the others have GPUs enough"),
+    ] = ()
+
+
+class BookingShort(AnyRecord):
+    """
+    A booking for somebody lacks these nodes, and none is there in their place: a window cannot be served as things are.
+
+    Without any, it is whole again.
+    """
+
+    kind: Literal["booking_short"]
+    name: Name
+    missing: Annotated[tuple[NodeName, ...], Field(max_length=NODES_MAX, description="The first of them, by name")] = ()
 
 
 class BookingRefused(AnyRecord):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tessera.client.commands.nodes.reservations import lines_of
 from tessera.engine.explain.explanation import explain
 from tessera.gateway.reading.bookings import booking_fault, reservation_rows
 from tessera.kernel.clock import SystemClock
@@ -38,6 +39,16 @@ def test_a_row_tells_what_is_missing_and_who_is_there() -> None:
     (row,) = reservation_rows(ledger.state, row.windows[0].start_ts, None, ("default",))
     assert (row.is_now, row.missing) == (True, ("node-a",))
     assert reservation_rows(ledger.state, ledger.ts, None, ("other",)) == []
+
+
+def test_a_row_tells_which_node_was_replaced_by_which() -> None:
+    ledger = Committed().begin(node_seen("node-a"), node_seen("node-b"))
+    ledger.commit(asked(ledger.ts, nodes=(), node_count=1))
+    ledger.commit(node_seen("node-a", ready=False))
+    (row,) = reservation_rows(ledger.state, ledger.ts, None, ("default",))
+    assert (row.nodes, row.missing) == (("node-b",), ())
+    assert [(each.at_ts, each.lost, each.found) for each in row.replaced] == [(ledger.ts, ("node-a",), ("node-b",))]
+    assert any(line.endswith("node-a by node-b") for line in lines_of(row))
 
 
 def test_a_tenant_sees_the_window_of_another_and_not_what_it_is_for() -> None:

@@ -13,9 +13,9 @@ from tessera_schemas.facts import AnyFact, BookingAsked, BookingEndAsked, DrainR
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import Allocated, Booked, BookingEnded, BookingRefused, Finished, JobTurnedAway, Revoked
 from tessera_schemas.reasons import Code
-from tessera_schemas.shard.bookings import BookingWish
+from tessera_schemas.shard.bookings import BookingShort, BookingWish, Rebooked
 from tests.builders import SHARD, admitted, config_body, job_spec, node_seen, role, run_absent
-from tests.unit.scheduler.committer_world import K1, RUN, World, kinds, made, started
+from tests.unit.scheduler.committer_world import K1, RUN, World, ended, kinds, made, started
 
 HOUR = 3_600_000
 STOPS_MS = (30 + Policy().stop_patience_seconds) * 1000  # grace, and patience
@@ -309,3 +309,99 @@ def test_what_lacks_nodes_is_counted_from_a_day_before_and_maintenance_is_not() 
     world.ts += 8 * HOUR
     world.commit()
     assert count_unserved(world.state) == 1, "the first is over, and the later one is near"
+
+
+def lose(world: World, name: str, **how: Any) -> Any:
+    return world.commit(node_seen(name=name, **(how or {"ready": False})))
+
+
+@pytest.mark.parametrize("wish", [{"node_count": 1}, {"gpus": 5}])
+@pytest.mark.parametrize("how", [{"ready": False}, {"gone": True}, {}])
+def test_a_chosen_node_that_is_lost_before_its_window_is_replaced(wish: dict[str, Any], how: dict[str, Any]) -> None:
+    world = two_nodes()
+    assert said(world.commit(asked(world, **wish, who=("lab",))), Booked).nodes == (A,)
+    drained = DrainRequested(kind="drain_requested", node=A)
+    record = said(world.commit(node_seen(name=A, **how) if how else drained), Rebooked)
+    assert (record.lost, record.found) == ((A,), (B,))
+    (booking,) = world.state.bookings.values()
+    assert (booking.nodes, booking.replaced, booking.missing) == ((B,), ((world.state.ts, (A,), (B,)),), ())
+    assert [*load(dump(world.state)).bookings.values()] == [booking]
+    # What comes back is not taken again.
+    assert "rebooked" not in kinds(world.commit(node_seen(name=A), DrainRequested(kind="drain_requested", node=A)))
+
+
+def test_nodes_that_people_named_are_never_replaced_and_told_as_missing() -> None:
+    world = two_nodes()
+    world.commit(asked(world, who=("lab",)))
+    message = lose(world, A)
+    assert said(message, BookingShort).missing == (A,)
+    assert "rebooked" not in kinds(message)
+    assert kinds(world.commit()) == [], "told once"
+    assert said(world.commit(node_seen(name=A)), BookingShort).missing == ()
+
+
+def test_of_maintenance_nothing_is_told_and_what_was_chosen_is_replaced() -> None:
+    world = World(*(node_seen(name=name) for name in (A, B, "gpu-c")))
+    world.commit(asked(world))
+    assert kinds(lose(world, A)) == ["node_changed"]
+    world.commit(asked(world, name="fans", node_count=1))
+    assert said(lose(world, B), Rebooked).found == ("gpu-c",)
+
+
+def test_a_node_that_another_window_has_then_takes_nobodys_place() -> None:
+    world = two_nodes()
+    world.commit(asked(world, node_count=1, who=("lab",)))
+    world.commit(asked(world, name="other", nodes=(B,)))
+    assert said(lose(world, A), BookingShort).missing == (A,)
+    message = world.commit(BookingEndAsked(kind="booking_end_asked", name="other"))
+    assert said(message, Rebooked).found == (B,)
+    assert world.state.bookings.get("demo").missing == ()
+
+
+def test_two_bookings_that_lose_a_node_do_not_get_the_same_one() -> None:
+    world = World(*(node_seen(name=name) for name in (A, B, "gpu-c")))
+    for name in ("one", "two"):
+        world.commit(asked(world, name=name, node_count=1, who=("lab",)))
+    facts = [node_seen(name=name, ready=False) for name in (A, B)]
+    message = world.commit(*facts)
+    assert (said(message, Rebooked).name, said(message, BookingShort).name) == ("one", "two")
+
+
+def test_within_a_window_nothing_is_replaced_and_before_the_next_one_it_is() -> None:
+    world = two_nodes()
+    begin = world.ts + HOUR
+    windows = [{"start_ts": begin + at * HOUR, "end_ts": begin + at * HOUR + HOUR // 2} for at in (0, 1)]
+    world.commit(asked(world, windows=windows, node_count=1, who=("lab",)))
+    world.ts = begin
+    assert "rebooked" not in kinds(lose(world, A))
+    assert "rebooked" not in kinds(world.commit(ms=HOUR // 2 - 2000))
+    assert said(world.commit(ms=60_000), Rebooked).found == (B,)
+
+
+def test_a_node_whose_runs_stay_too_long_takes_nobodys_place_until_they_have_ended() -> None:
+    world = two_nodes()
+    busy = place_of(world, "k1", time_limit_seconds=24 * 3600)
+    run_all(world, RUN)
+    (kept,) = {A, B} - {busy}
+    assert said(world.commit(asked(world, node_count=1, who=("lab",))), Booked).nodes == (kept,)
+    assert said(lose(world, kept), BookingShort).missing == (kept,)
+    world.commit(ended(RUN), run_absent(RUN), ms=1000)
+    assert said(world.commit(ms=60_000), Rebooked).found == (busy,)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "lost", "found", "left"),
+    [
+        # As many GPUs as are wished for, on as few others as that takes.
+        (16, ("gpu-a",), ("gpu-c",), ()),
+        (16, ("gpu-a", "gpu-b"), ("gpu-c", "gpu-d"), ()),
+        (24, ("gpu-a", "gpu-b"), ("gpu-d",), ("gpu-b",)),
+    ],
+)
+def test_as_many_are_replaced_as_there_are_others(
+    gpus: int, lost: tuple[str, ...], found: tuple[str, ...], left: tuple[str, ...]
+) -> None:
+    world = World(*(node_seen(name=f"gpu-{at}") for at in "abcd"))
+    world.commit(asked(world, gpus=gpus, who=("lab",)))
+    record = said(world.commit(*(node_seen(name=name, ready=False) for name in lost)), Rebooked)
+    assert (record.found, world.state.bookings.get("demo").missing) == (found, left)

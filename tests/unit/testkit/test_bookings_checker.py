@@ -10,7 +10,7 @@ from tessera_schemas import ledger as m
 from tessera_schemas.facts import BookingAsked
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.bookings import BookedWindow, BookingWish
+from tessera_schemas.shard.bookings import BookedWindow, BookingShort, BookingWish, Rebooked
 from tests.builders import job_spec, node_seen, placement
 from tests.unit.testkit.stored_ledgers import Shard, first_run
 
@@ -25,7 +25,15 @@ def kept(shard: Shard, *, begins_ms: int = HOUR, asks: bool = True, **more: Any)
     wish = BookingWish.model_validate(said)
     facts = [BookingAsked(kind="booking_asked", wish=wish), node_seen(NODE)] if asks else [node_seen(NODE)]
     shard.add(
-        m.Booked(kind="booked", name="demo", pool="default", nodes=(NODE,), windows=(window,), who=wish.who),
+        m.Booked(
+            kind="booked",
+            name="demo",
+            pool="default",
+            nodes=(NODE,),
+            windows=(window,),
+            who=wish.who,
+            node_count=wish.node_count,
+        ),
         facts=facts,
     )
     return window
@@ -132,3 +140,42 @@ def test_two_bookings_share_no_node_at_one_time() -> None:
     kept(shard)
     kept(shard, begins_ms=HOUR + 1000)
     assert found(shard) == ["demo and demo have one node at one time"]
+
+
+def lost(shard: Shard, *nodes: str, **how: Any) -> None:
+    """The first node is lost, and the others are seen well."""
+    facts = [node_seen(NODE, **(how or {"ready": False})), *(node_seen(name) for name in nodes)]
+    shard.add(*(m.NodeChanged(kind="node_changed", fact=at) for at in range(len(facts))), facts=facts)
+
+
+@pytest.mark.parametrize(
+    ("how", "gives", "gets", "late_ms", "text"),
+    [
+        ({}, NODE, "node-b", 0, ""),
+        ({"gone": True}, NODE, "node-b", 0, ""),
+        ({"ready": True}, NODE, "node-b", 0, "demo gives up nodes that it has not lost"),
+        ({}, "node-b", "node-c", 0, "demo gives up nodes that it has not lost"),
+        ({}, NODE, "node-c", 0, "demo gets nodes that are not there"),
+        ({}, NODE, "", 0, "demo has another number of nodes"),
+        ({}, NODE, "node-b", HOUR, "demo has nodes replaced that are not chosen, or in its window"),
+    ],
+)
+def test_a_node_is_replaced_that_is_lost_and_by_one_that_is_there(
+    how: dict[str, Any], gives: str, gets: str, late_ms: int, text: str
+) -> None:
+    shard = Shard()
+    kept(shard, nodes=(), node_count=1)
+    lost(shard, "node-b", **how)
+    shard.ts += late_ms
+    shard.add(Rebooked(kind="rebooked", name="demo", lost=(gives,), found=(gets,) if gets else ()))
+    assert found(shard)[:1] == ([text] if text else [])
+
+
+def test_what_is_told_as_missing_is_missing() -> None:
+    shard = Shard()
+    kept(shard, who=("lab",))
+    lost(shard)
+    shard.add(BookingShort(kind="booking_short", name="demo", missing=(NODE,)))
+    lost(shard, ready=True)
+    shard.add(BookingShort(kind="booking_short", name="demo", missing=(NODE,)))
+    assert found(shard) == [f"demo does not lack {(NODE,)}"]

@@ -21,7 +21,7 @@ from tessera.domain.folding.steps import (
     is_aside,
 )
 from tessera.domain.health.known import Fence, may_ask_again, may_end, with_sick_slots
-from tessera.domain.quota.bookings import Booking
+from tessera.domain.quota.bookings import REPLACED_MAX, Booking
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import remember
@@ -57,6 +57,7 @@ from tessera_schemas.ledger import (
     RefusalNoted,
     TakenFact,
 )
+from tessera_schemas.shard.bookings import BookingShort, Rebooked
 from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM, POOL_PARTS_FROM, SUMS_FROM
 from tessera_schemas.shard.records import DatasetNoted, DatasetTold
 from tessera_schemas.work.budgets import MICROS
@@ -322,7 +323,32 @@ def apply_booked(state: State, record: Booked, facts: Sequence[TakenFact]) -> No
         raise Contradiction(f"record {state.n}: reservation {record.name} is there already")
     windows = tuple((window.start_ts, window.end_ts) for window in record.windows)
     kept = Booking(record.name, record.pool, record.nodes, windows, record.who, record.why, record.by, state.ts)
-    state.bookings.put(record.name, kept)
+    wished = {"node_count": record.node_count or 0, "gpus": record.gpus or 0, "gpu_model": record.gpu_model}
+    state.bookings.put(record.name, replace(kept, **wished))
+
+
+@applies(Rebooked)
+def apply_rebooked(state: State, record: Rebooked, facts: Sequence[TakenFact]) -> None:
+    """Keeps other nodes in place of lost ones; raises Contradiction for nodes named by people, or within a window."""
+    booking, lost, found = state.bookings.get(record.name), {*record.lost}, {*record.found}
+    if booking is None or not booking.is_chosen or booking.window_at(state.ts) is not None:
+        raise Contradiction(f"record {state.n}: no nodes of reservation {record.name} can be replaced")
+    nodes = tuple(sorted({*booking.nodes} - lost | found))
+    # Without any node it would be of the whole pool.
+    if not lost <= {*booking.nodes} or found & {*booking.nodes} or not nodes:
+        raise Contradiction(f"record {state.n}: reservation {record.name} has not these nodes")
+    replaced = (*booking.replaced, (state.ts, record.lost, record.found))[-REPLACED_MAX:]
+    missing = tuple(name for name in booking.missing if name not in lost)
+    state.bookings.put(record.name, replace(booking, nodes=nodes, replaced=replaced, missing=missing))
+
+
+@applies(BookingShort)
+def apply_booking_short(state: State, record: BookingShort, facts: Sequence[TakenFact]) -> None:
+    """Notes nodes that are told as missing; raises Contradiction where they are no news."""
+    booking = state.bookings.get(record.name)
+    if booking is None or booking.missing == record.missing:
+        raise Contradiction(f"record {state.n}: that is no news of reservation {record.name}")
+    state.bookings.put(record.name, replace(booking, missing=record.missing))
 
 
 @applies(BookingEnded)

@@ -4,9 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tessera.domain.storing.fast import fast_init
+from tessera.domain.storing.later import later
 
 WindowTimes = tuple[int, int]
 """Ledger times from when on, and before when, nodes are kept."""
+Replacement = tuple[int, tuple[str, ...], tuple[str, ...]]
+"""Ledger time, nodes that were lost, and those in their place."""
+REPLACED_MAX = 16
+"""So many of the last replacements are remembered."""
 
 
 @fast_init
@@ -16,6 +21,7 @@ class Booking:
     Nodes of a pool that are kept in `windows`, in order, for jobs of `who` that name it; all of the pool without any.
 
     `who` are tenants, or users as TENANT/USER; none for maintenance. Windows that are over stay until the last one is.
+    With `node_count` or `gpus` the nodes were chosen, of `gpu_model`; `missing` are those last told as such.
     """
 
     name: str
@@ -26,6 +32,16 @@ class Booking:
     why: str
     by: str
     booked_ts: int
+    node_count: int = later(0)
+    gpus: int = later(0)
+    gpu_model: str = later("")
+    replaced: tuple[Replacement, ...] = later(())
+    missing: tuple[str, ...] = later(())
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether its nodes were chosen, and a lost one may be replaced."""
+        return bool(self.node_count or self.gpus)
 
     @property
     def ends_ts(self) -> int:

@@ -9,6 +9,7 @@ worth while, and leaves with its notice. A job that names a booking runs on its 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 
+from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job, Run
 from tessera.domain.quota.bookings import Booking
 from tessera.domain.runtimes import JobKind, kind_of
@@ -66,9 +67,13 @@ def shut_now(state: State, pool: str) -> frozenset[str]:
 def missing_nodes(state: State, booking: Booking) -> tuple[str, ...]:
     """Names of nodes of a booking, ascending, that could not serve it now: gone, not ready, or drained."""
     names = booking.nodes or sorted(BookedNodes(state, booking.pool).nodes_of(booking))
-    there = (node for node in state.nodes.found(names) if node.ready and not node.gone)
-    well = {node.name for node in there if state.drains.get(node.name) is None}
+    well = {node.name for node in state.nodes.found(names) if is_well(state, node)}
     return tuple(name for name in sorted(names) if name not in well)
+
+
+def is_well(state: State, node: Node) -> bool:
+    """Whether the node could serve a window if it began now."""
+    return node.ready and not node.gone and state.drains.get(node.name) is None
 
 
 def count_unserved(state: State, within_ms: int = DAY_MS) -> int:

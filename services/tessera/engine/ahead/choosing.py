@@ -11,7 +11,7 @@ from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Run
 from tessera.domain.quota.bookings import Booking, WindowTimes
 from tessera.domain.state import State
-from tessera.engine.ahead.booked_nodes import leave_ms, stay_ms
+from tessera.engine.ahead.booked_nodes import is_well, leave_ms, stay_ms
 from tessera_schemas.ledger import Booked
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.bookings import AHEAD_MAX_MS, BOOKINGS_MAX, NODES_MAX, BookedWindow, BookingWish
@@ -36,7 +36,20 @@ def choose_booking(state: State, wish: BookingWish, why: str = "", by: str = "")
     nodes, times = chosen
     at = tuple(BookedWindow(start_ts=start, end_ts=end) for start, end in times)
     who = tuple(sorted(set(wish.who)))
-    return Booked(kind="booked", name=wish.name, pool=wish.pool, windows=at, nodes=nodes, who=who, why=why, by=by)
+    return Booked(
+        kind="booked",
+        name=wish.name,
+        pool=wish.pool,
+        windows=at,
+        nodes=nodes,
+        who=who,
+        why=why,
+        by=by,
+        # A lost node is replaced by the same choice.
+        node_count=wish.node_count,
+        gpus=wish.gpus,
+        gpu_model=wish.gpu_model,
+    )
 
 
 def _wish_fault(state: State, wish: BookingWish) -> Reason | None:
@@ -94,7 +107,7 @@ def _choose(
     able = [node for node in state.nodes.values() if node.pool == wish.pool and _is_able(state, node, wish)]
     # Found once for each node: the windows that are tried in turn differ in their time alone.
     taken = _windows_by_node(able, kept)
-    free = {node.name: _free_by(state, node.name) for node in able}
+    free = {node.name: free_by(state, node.name) for node in able}
     at, length = max(windows[0][0], state.ts), windows[0][1] - windows[0][0]
     # Only where a node becomes free, or its window with another ends, can there be more nodes than before: these times
     # are tried in turn.
@@ -113,8 +126,7 @@ def _choose(
 
 
 def _is_able(state: State, node: Node, wish: BookingWish) -> bool:
-    well = node.ready and not node.gone and state.drains.get(node.name) is None
-    return well and wish.gpu_model in ("", node.gpu_model) and bool(node.gpus or not wish.gpus)
+    return is_well(state, node) and wish.gpu_model in ("", node.gpu_model) and bool(node.gpus or not wish.gpus)
 
 
 def _windows_by_node(able: Collection[Node], kept: Sequence[Booking]) -> ByNode:
@@ -125,7 +137,7 @@ def _windows_by_node(able: Collection[Node], kept: Sequence[Booking]) -> ByNode:
     return found
 
 
-def _free_by(state: State, node: str) -> int:
+def free_by(state: State, node: str) -> int:
     """Time by which all that runs on the node has left it."""
     return max((_leaves(state, run) for run in state.runs_on(node)), default=state.ts)
 
@@ -142,13 +154,15 @@ def _leaves(state: State, run: Run) -> int:
 
 def _open(able: Collection[Node], windows: Sequence[WindowTimes], free: dict[str, int], taken: ByNode) -> list[Node]:
     # In all windows of a series, free as of the first: what runs there later is told to leave for each.
-    def is_open(node: Node) -> bool:
-        others = taken.get(node.name, ())
-        meets = any(s < end and start < e for start, end in windows for s, e in others)
-        return free[node.name] <= windows[0][0] and not meets
-
     # Those first that are free first: the fewest runs have to hurry.
-    return sorted(filter(is_open, able), key=lambda node: (free[node.name], node.name))
+    there = (node for node in able if is_open(node.name, windows, free, taken))
+    return sorted(there, key=lambda node: (free[node.name], node.name))
+
+
+def is_open(node: str, windows: Sequence[WindowTimes], free: dict[str, int], taken: ByNode) -> bool:
+    # An asked time is compared with each other's: they are few on one node.
+    meets = any(s < end and start < e for start, end in windows for s, e in taken.get(node, ()))
+    return free[node] <= windows[0][0] and not meets
 
 
 def _enough(wish: BookingWish, nodes: Sequence[Node]) -> tuple[str, ...] | None:

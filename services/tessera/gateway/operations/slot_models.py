@@ -111,6 +111,14 @@ class IdleList(Lenient):
     items: tuple[NodeIdle, ...]
 
 
+class ReplacedNodes(Lenient):
+    """Nodes of a reservation that were lost before a window, and those in their place."""
+
+    at_ts: int
+    lost: tuple[str, ...]
+    found: tuple[str, ...] = ()
+
+
 class ReservationRow(Lenient):
     """One reservation: nodes that are kept in windows of time, for jobs that name it or for nobody."""
 
@@ -127,6 +135,9 @@ class ReservationRow(Lenient):
     booked_ts: int
     missing: Annotated[
         tuple[str, ...], Field(description="Nodes that could not be used if the window began now: lost, out or drained")
+    ] = ()
+    replaced: Annotated[
+        tuple[ReplacedNodes, ...], Field(description="The last replacements of lost nodes, the oldest first")
     ] = ()
     runs: Annotated[int, Field(description="Runs of others on the nodes now: they have left when a window begins")] = 0
     jobs: Annotated[int, Field(description="Live jobs that name it")] = 0

@@ -6,7 +6,7 @@ from tessera.domain.quota.bookings import Booking
 from tessera.domain.state import State
 from tessera.engine.ahead.booked_nodes import BookedNodes, missing_nodes
 from tessera.engine.ahead.choosing import choose_booking
-from tessera.gateway.operations.slot_models import ReservationRow
+from tessera.gateway.operations.slot_models import ReplacedNodes, ReservationRow
 from tessera_schemas.reasons import Reason
 from tessera_schemas.shard.bookings import BookedWindow, BookingWish
 
@@ -41,6 +41,7 @@ def _row(state: State, ts: int, tenant: str | None, each: Booking, booked: Booke
         by=each.by if tenant is None else "",
         booked_ts=each.booked_ts,
         missing=missing_nodes(state, each),
+        replaced=tuple(ReplacedNodes(at_ts=at, lost=lost, found=found) for at, lost, found in each.replaced),
         runs=sum(_is_other(state, run.job_id, each.name) for run in runs.values()),
         jobs=sum(tenant in (None, job.tenant) for job in jobs),
     )

@@ -108,6 +108,7 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None, eng
     # Runs grow last, into what nobody in line could use.
     if state.index.elastic:
         grow(draft, known, inputs.starts_since)
+    bookings.mend_bookings(draft, state.ts)
     record_free_slots(draft, state.ts)
     draft.state.check_base()
     return draft

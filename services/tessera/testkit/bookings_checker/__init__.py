@@ -17,7 +17,7 @@ from tessera_schemas import ledger as m
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code
-from tessera_schemas.shard.bookings import BookedWindow
+from tessera_schemas.shard.bookings import BookedWindow, BookingShort, Rebooked
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +66,8 @@ class BookingRules:
     limits: dict[str, int] = field(default_factory=dict)
     runs: dict[str, HeldPods] = field(default_factory=dict)
     late: set[tuple[str, str]] = field(default_factory=set)
+    seen: dict[str, bool] = field(default_factory=dict)
+    drained: set[str] = field(default_factory=set)
 
     def demand(self, holds: bool, text: str) -> None:
         """Counts one check at the message that is being read, and a violation where it does not hold."""
@@ -100,11 +102,44 @@ class BookingRules:
         chosen = set(r.nodes) == set(wish.nodes) or bool(wish.node_count or wish.gpus)
         self.demand(kept and chosen, f"{r.name} is not what was asked for")
         self.demand(wish.node_count in (None, len(r.nodes)), f"{r.name} has {len(r.nodes)} nodes")
+        self._check_apart(r)
+        self.booked[r.name] = r
+
+    def _check_apart(self, r: m.Booked) -> None:
         for other in self.booked.values():
             apart = other.pool != r.pool or (r.nodes and other.nodes and not set(r.nodes) & set(other.nodes))
             times = any(a.start_ts < b.end_ts and b.start_ts < a.end_ts for a in r.windows for b in other.windows)
             self.demand(bool(apart) or not times, f"{r.name} and {other.name} have one node at one time")
-        self.booked[r.name] = r
+
+    def _rebooked(self, r: Rebooked, _: Any) -> None:
+        booked = self.booked.pop(r.name, None)
+        if booked is None or not (booked.node_count or booked.gpus) or self._window(booked) is not None:
+            self.demand(False, f"{r.name} has nodes replaced that are not chosen, or in its window")
+            return
+        lost, found = {*r.lost}, {*r.found}
+        mine = lost <= {*booked.nodes} and not found & {*booked.nodes}
+        self.demand(mine and not any(map(self._is_well, lost)), f"{r.name} gives up nodes that it has not lost")
+        there = all(self._is_well(node) and self.pools.get(node) == booked.pool for node in found)
+        self.demand(there, f"{r.name} gets nodes that are not there")
+        self.demand(booked.gpus is not None or len(lost) == len(found), f"{r.name} has another number of nodes")
+        anew = booked.model_copy(update={"nodes": tuple(sorted({*booked.nodes} - lost | found))})
+        self._check_apart(anew)
+        self.booked[r.name] = anew
+
+    def _booking_short(self, r: BookingShort, _: Any) -> None:
+        booked = self.booked.get(r.name)
+        lacks = booked is not None and bool(booked.who) and all(self._has(booked, node) for node in r.missing)
+        self.demand(lacks and not any(map(self._is_well, r.missing)), f"{r.name} does not lack {r.missing}")
+
+    def _node_changed(self, r: m.NodeChanged, fact: Any) -> None:
+        if isinstance(fact, f.NodeSeen):
+            self.seen[fact.name] = fact.ready and not fact.gone and fact.trouble is None
+
+    def _node_drained(self, r: m.NodeDrained, _: Any) -> None:
+        (self.drained.discard if r.undo else self.drained.add)(r.node)
+
+    def _is_well(self, node: str) -> bool:
+        return self.seen.get(node, False) and node not in self.drained
 
     def _booking_ended(self, r: m.BookingEnded, _: Any) -> None:
         known = self.booked.pop(r.name, None)

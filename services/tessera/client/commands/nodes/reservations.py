@@ -102,6 +102,9 @@ def lines_of(row: "ReservationRow") -> Iterable[str]:
     yield f"  nodes    {', '.join(row.nodes)}"
     if row.missing:
         yield f"  missing  {', '.join(row.missing)}: not ready, gone or drained now; without them it cannot be served"
+    for each in row.replaced:
+        others = f" by {', '.join(each.found)}" if each.found else ": the others have GPUs enough"
+        yield f"  replaced {local_time(each.at_ts):%Y-%m-%d %H:%M:%S}, {', '.join(each.lost)}{others}"
     if not row.is_now:
         yield f"  now      {row.runs} runs of others are there, which have left when the window begins"
     yield f"  jobs     {row.jobs} jobs name it"

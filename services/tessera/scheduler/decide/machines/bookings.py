@@ -12,13 +12,27 @@ from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine.ahead.booked_nodes import BookedNodes, leave_ms
 from tessera.engine.ahead.choosing import choose_booking
+from tessera.engine.ahead.replacing import LostNodes
 from tessera.scheduler.decide.draft import Draft, give_up_earmark, judges
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera_schemas.facts import BookingAsked, BookingEndAsked
-from tessera_schemas.ledger import BookingEnded, BookingRefused, Finished, Revoked
+from tessera_schemas.ledger import (
+    Booked,
+    BookingEnded,
+    BookingRefused,
+    ConfigSet,
+    Finished,
+    NodeChanged,
+    NodeDrained,
+    Revoked,
+)
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.bookings import NODES_MAX, BookingShort
 from tessera_schemas.shard.ledger_form import BOOKINGS_FROM
 
+CHANGES = frozenset({NodeChanged, NodeDrained, ConfigSet, Booked, BookingEnded})
+"""Records by which another node may be lost, or free for a window."""
+LOOK_MS = 60_000
 NEAR_MS = 86_400_000
 """No run asks for as long a time to stop: who is on nodes of later windows is not looked at yet."""
 
@@ -59,6 +73,35 @@ def settle_bookings(draft: Draft) -> None:
             give_up_earmark(draft, job.job_id)
             reason = Reason(code=Code.RESERVATION_OVER, field="reservation", detail=job.booking)
             draft.add(Finished(kind="finished", job_id=job.job_id, phase="cancelled", reason=reason))
+
+
+def mend_bookings(draft: Draft, before_ts: int) -> None:
+    """
+    Replaces lost nodes of bookings whose nodes were chosen, and tells which are missing of those for somebody.
+
+    Last in a message, when nodes or bookings have changed in it, and each minute: what is free by then changes with
+    runs, too, and a window that has ended is followed by the next one.
+    """
+    state = draft.state
+    if not len(state.bookings):
+        return
+    changed = any(type(record) in CHANGES for record in draft.records)
+    if not (changed or state.ts // LOOK_MS != before_ts // LOOK_MS):
+        return
+    known = {pool: LostNodes(state, pool) for pool in sorted({each.pool for each in state.bookings.values()})}
+    for name in sorted(each.name for each in state.bookings.values()):
+        if draft.full:
+            return
+        (booking,) = state.bookings.found((name,))
+        lost = known[booking.pool]
+        if (record := lost.replace(booking)) is not None:
+            lost.note(record)
+            draft.add(record)
+            (booking,) = state.bookings.found((name,))
+        # Maintenance is of nodes that may well be out already.
+        missing = lost.missing(booking)[:NODES_MAX] if booking.who else ()
+        if missing != booking.missing:
+            draft.add(BookingShort(kind="booking_short", name=name, missing=missing))
 
 
 def _empty_nodes(draft: Draft, pool: str) -> None:
