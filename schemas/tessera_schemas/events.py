@@ -496,6 +496,57 @@ class NodeFenceEndedV1(NodeEvent):
     by: Annotated[str, Field(description="Operator who took it back")] = ""
 
 
+class PublicWindow(Lenient):
+    start_ts: int
+    end_ts: int
+
+
+class ReservationEvent(PublicEvent):
+    """A change of a reservation, told to each tenant that it is for; of one for maintenance to operators."""
+
+    name: Annotated[str, Field(description="Name of the reservation")]
+    pool: str = ""
+    who: Annotated[tuple[str, ...], Field(description="Of the tenant itself: it, or users as TENANT/USER")] = ()
+
+
+class ReservationMadeV1(ReservationEvent):
+    """Nodes are kept in windows of time; all of the pool without `nodes`."""
+
+    type: ClassVar[str] = "io.tessera.reservation.made.v1"
+    windows: tuple[PublicWindow, ...] = ()
+    nodes: tuple[str, ...] = ()
+    why: str = ""
+
+
+class ReservationRefusedV1(ReservationEvent):
+    """A reservation that was asked for is not made; told to operators, who ask for them."""
+
+    type: ClassVar[str] = "io.tessera.reservation.refused.v1"
+    reason: PublicReason | None = None
+
+
+class ReservationChangedV1(ReservationEvent):
+    """Nodes that were lost before a window are replaced."""
+
+    type: ClassVar[str] = "io.tessera.reservation.changed.v1"
+    lost: tuple[str, ...] = ()
+    found: Annotated[tuple[str, ...], Field(description="In their place; none where the others have enough")] = ()
+
+
+class ReservationUnservedV1(ReservationEvent):
+    """Nodes are missing, and none is there in their place; without any it is whole again."""
+
+    type: ClassVar[str] = "io.tessera.reservation.unserved.v1"
+    missing: tuple[str, ...] = ()
+
+
+class ReservationEndedV1(ReservationEvent):
+    """Its last window is `over`, or an operator has `asked` for its end."""
+
+    type: ClassVar[str] = "io.tessera.reservation.ended.v1"
+    why: str = ""
+
+
 class CloudEvent(Lenient):
     """The envelope; attributes as CloudEvents 1.0 names them, extensions in lower case."""
 

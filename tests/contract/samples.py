@@ -244,6 +244,7 @@ TOLD_PLACES = {"size_bytes": 500 * 10**9, "nodes": ("node-a",), "gone": ("node-b
 AILMENT = Ailment(cause=HealthCause.GPU_LOST, device="GPU-1", evidence="XID 79")
 KNOWN_AILMENT = KnownAilment(source="dcgm", ailment=AILMENT, since_ts=TS)
 WINDOW = bookings.BookedWindow(start_ts=TS, end_ts=TS + 3_600_000)
+RESERVED = {"name": "demo", "pool": "default", "who": ("lab/ana",)}
 BOOKING = {"name": "demo", "pool": "default", "windows": (WINDOW,), "nodes": ("node-a",), "who": ("lab/ana",)}
 GRANT = {"budget": "tenant/lab", "month": "2026-11", "amount": 20, "granted": 5, "why": "a deadline", "by": "ana"}
 SPENT = {
@@ -566,8 +567,8 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.BudgetReached(kind="budget_reached", percent=100, tenant="lab", **SPENT),
     ledger.BudgetReopened(kind="budget_reopened", budget="tenant/lab", percent=80),
     ledger.Booked(kind="booked", why="a demo", by="ana", **BOOKING),
-    bookings.Rebooked(kind="rebooked", name="demo", lost=("node-a",), found=("node-b",)),
-    bookings.BookingShort(kind="booking_short", name="demo", missing=("node-b",)),
+    bookings.Rebooked(kind="rebooked", lost=("node-a",), found=("node-b",), **RESERVED),
+    bookings.BookingShort(kind="booking_short", missing=("node-b",), **RESERVED),
     ledger.BookingRefused(kind="booking_refused", name="demo", reason=Reason(code=Code.NOT_FREE_THEN, field="nodes")),
     ledger.BookingEnded(kind="booking_ended", name="demo", why="over"),
     ledger.BudgetGranted(kind="budget_granted", budget="tenant/lab", amount=20, why="a deadline", by="ana"),
@@ -721,6 +722,13 @@ EVENTS: tuple[events.PublicEvent, ...] = (
     events.NodeUndrainedV1(**NODE_FIELDS, why="new fans", by="health"),
     events.NodeFenceAskedV1(**NODE_FIELDS, request=JOB, why="silent for 120 s", by="ana", cause="gpu_lost"),
     events.NodeFenceEndedV1(**NODE_FIELDS, request=JOB, outcome="off", detail="power: Off", by="ana"),
+    events.ReservationMadeV1(
+        **RESERVED, windows=({"start_ts": TS, "end_ts": TS + 3_600_000},), nodes=("node-a",), why="a demo"
+    ),
+    events.ReservationRefusedV1(**RESERVED, reason=WHY),
+    events.ReservationChangedV1(**RESERVED, lost=("node-a",), found=("node-b",)),
+    events.ReservationUnservedV1(**RESERVED, missing=("node-b",)),
+    events.ReservationEndedV1(**RESERVED, why="over"),
     events.ClusterFragmentationV1(
         pool="default",
         gpus=16,

@@ -4,9 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from tessera_schemas import events
 from tessera_schemas.base import Millis, Name, NodeName, Positive, Strict, Text
 from tessera_schemas.reasons import Reason
-from tessera_schemas.shard.records import AnyFact, AnyRecord
+from tessera_schemas.shard.records import AnyFact, AnyRecord, PoolTold
 
 NODES_MAX = 256
 """Nodes that one booking names; a whole pool is named without any of them."""
@@ -17,6 +18,9 @@ BOOKINGS_MAX = 1_000
 
 Whom = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(/[\x21-\x7e]{1,128})?$")]
 """A tenant, or one user of it (`lab/ana`)."""
+
+
+AudienceTold = Annotated[tuple[Whom, ...], Field(max_length=64, description="Who may name it, to whom this is told")]
 
 
 class BookedWindow(Strict):
@@ -90,7 +94,7 @@ class BookingEndAsked(AnyFact, sender="admission"):
     name: Name
 
 
-class Booked(AnyRecord):
+class Booked(AnyRecord, event=events.ReservationMadeV1):
     """
     Nodes of a pool are kept in windows of time, for the jobs of `who` that name the booking; all of the pool without
     `nodes`. `by` is who asked.
@@ -111,11 +115,13 @@ class Booked(AnyRecord):
     gpu_model: Annotated[str, StringConstraints(max_length=63)] = ""
 
 
-class Rebooked(AnyRecord):
+class Rebooked(AnyRecord, event=events.ReservationChangedV1):
     """Nodes of a booking that were chosen and are `lost` are replaced before its next window begins."""
 
     kind: Literal["rebooked"]
     name: Name
+    pool: PoolTold = ""
+    who: AudienceTold = ()
     lost: Annotated[tuple[NodeName, ...], Field(min_length=1, max_length=NODES_MAX)]
     found: Annotated[
         tuple[NodeName, ...],
@@ -123,7 +129,7 @@ class Rebooked(AnyRecord):
     ] = ()
 
 
-class BookingShort(AnyRecord):
+class BookingShort(AnyRecord, event=events.ReservationUnservedV1):
     """
     A booking for somebody lacks these nodes, and none is there in their place: a window cannot be served as things are.
 
@@ -132,20 +138,25 @@ class BookingShort(AnyRecord):
 
     kind: Literal["booking_short"]
     name: Name
+    pool: PoolTold = ""
+    who: AudienceTold = ()
     missing: Annotated[tuple[NodeName, ...], Field(max_length=NODES_MAX, description="The first of them, by name")] = ()
 
 
-class BookingRefused(AnyRecord):
+class BookingRefused(AnyRecord, event=events.ReservationRefusedV1):
     """A booking that was asked for is not made."""
 
     kind: Literal["booking_refused"]
     name: Name
+    pool: PoolTold = ""
     reason: Reason
 
 
-class BookingEnded(AnyRecord):
+class BookingEnded(AnyRecord, event=events.ReservationEndedV1):
     """A booking is no more: its last window is `over`, or it was `asked` for."""
 
     kind: Literal["booking_ended"]
     name: Name
+    pool: PoolTold = ""
+    who: AudienceTold = ()
     why: Literal["over", "asked"]

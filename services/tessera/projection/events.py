@@ -1,8 +1,9 @@
 """
 Public events: a pure function of one ledger message and the state before it.
 
-Each record that is of interest outside becomes exactly one CloudEvent. Its id is the cursor `n.i`, i being the index
-of the record in its message, so that an event derived again is the same event, byte for byte.
+Each record that is of interest outside becomes exactly one CloudEvent; of a reservation, one for each tenant that it is
+for. Its id is the cursor `n.i`, i being the index of the record in its message, so that an event derived again is the
+same event, byte for byte.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,6 +30,9 @@ from tessera_schemas.ledger import (
     JOB_OF,
     Allocated,
     AnyRecord,
+    Booked,
+    BookingEnded,
+    BookingRefused,
     BudgetReached,
     EarmarkSet,
     FenceAsked,
@@ -49,6 +53,7 @@ from tessera_schemas.ledger import (
     TaskQueued,
     UseNoted,
 )
+from tessera_schemas.shard.bookings import BookingShort, Rebooked
 from tessera_schemas.shard.records import ResizeRequested, RolesRequested, SessionWarned
 from tessera_schemas.work.arrays import task_count
 from tessera_schemas.work.budgets import SPENT, month_end, month_text
@@ -66,9 +71,12 @@ NODE_EVENTS: dict[type[AnyRecord], type[public.NodeEvent]] = {
     FenceEnded: public.NodeFenceEndedV1,
 }
 
+RESERVATIONS = frozenset({Booked, Rebooked, BookingShort, BookingRefused, BookingEnded})
+"""Records of reservations, which are for tenants and no job."""
+
 
 class Cursor(NamedTuple):
-    """Source of an event: record `i` of ledger message `n`. Written `n.i`; orders as the ledger does."""
+    """Source of an event: the `i`-th of ledger message `n`. Written `n.i`; orders as the ledger does."""
 
     n: int
     i: int
@@ -211,20 +219,42 @@ def last_cursor(message: LedgerMessage) -> Cursor | None:
 
 def cursors_of(message: LedgerMessage) -> Iterator[Cursor]:
     """The cursors of all events of `message`, in order."""
-    return (Cursor(message.n, i) for i, record in enumerate(message.records) if _is_told(record))
+    return (Cursor(message.n, i) for i, _, _ in _told(message))
+
+
+def _told(message: LedgerMessage) -> Iterator[tuple[int, AnyRecord, str]]:
+    """
+    The events of a message: the index by which each is known, its record, and of a reservation the tenant told.
+
+    A reservation may be for several tenants. The first is told at its record's own index, and the others behind those
+    of all records, so that events of every other kind keep the index that they have.
+    """
+    others: list[tuple[AnyRecord, str]] = []
+    for i, record in enumerate(message.records):
+        if not _is_told(record):
+            continue
+        first, *more = _tenants_of(record) if type(record) in RESERVATIONS else [""]
+        others += ((record, tenant) for tenant in more)
+        yield i, record, first
+    yield from ((i, *other) for i, other in enumerate(others, len(message.records)))
+
+
+def _tenants_of(record: AnyRecord) -> list[str]:
+    """Tenants that a reservation is for, ascending; of maintenance, and of a refusal, the operator."""
+    return sorted({who.partition("/")[0] for who in getattr(record, "who", ())}) or [subjects.OPERATOR]
 
 
 def _is_told(record: AnyRecord) -> bool:
     """Whether the record has an event, by itself alone: a drain without a pool is from before there was one."""
+    if type(record) in RESERVATIONS:
+        return True
     return type(record) in DESCRIBE and (type(record) is not NodeDrained or bool(record.pool))
 
 
 def _events(shard: str, message: LedgerMessage, message_jobs: MessageJobs) -> Iterator[StoredEvent]:
     source, time, sequence = f"/tessera/{shard}", rfc3339(message.ts), f"{message.n:0{SEQUENCE_DIGITS}}"
-    for i, record in enumerate(message.records):
-        if not _is_told(record):
-            continue
-        event, job, data = DESCRIBE[type(record)](message_jobs, record)
+    for i, record, tenant in _told(message):
+        event, job, data = _reserved(record, tenant) if tenant else DESCRIBE[type(record)](message_jobs, record)
         envelope: JsonData = {
             "specversion": "1.0",
             "id": f"{message.n}.{i}",
@@ -405,6 +435,16 @@ def _node_changed(message_jobs: MessageJobs, record: AnyNodeRecord) -> EventPart
     event = public.NodeUndrainedV1 if is_open else NODE_EVENTS[type(record)]
     said = event.model_validate(record.model_dump(mode="json", include=set(event.model_fields)))
     return event, Subject("", subjects.OPERATOR, record.pool or NOBODY), said.to_data()
+
+
+def _reserved(record: AnyRecord, tenant: str) -> EventParts:
+    """Event of a reservation for one of the tenants that it is for, which is told of no other."""
+    event = record.event or public.ReservationEvent
+    fields = record.model_dump(mode="json", include=set(event.model_fields))
+    own = [who for who in fields.get("who", ()) if who.partition("/")[0] == tenant]
+    # A pool is no queue of the tenant's: only operators read by pools.
+    queue = fields["pool"] if tenant == subjects.OPERATOR else ""
+    return event, Subject("", tenant, queue or NOBODY), event.model_validate({**fields, "who": own}).to_data()
 
 
 def _by_fields(

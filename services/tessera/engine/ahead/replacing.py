@@ -58,7 +58,8 @@ class LostNodes:
         gone = lost if lacks <= 0 else lost[: min(len(found), len(lost) - 1)]
         if not gone or (len(gone) == len(booking.nodes) and not found):
             return None
-        return Rebooked(kind="rebooked", name=booking.name, lost=gone, found=tuple(sorted(found)))
+        whose = {"name": booking.name, "pool": booking.pool, "who": booking.who}
+        return Rebooked(kind="rebooked", lost=gone, found=tuple(sorted(found)), **whose)
 
     def note(self, record: Rebooked) -> None:
         """Takes what was found: no other booking gets it for the same time."""

@@ -1,6 +1,6 @@
 """Public events that each record of a ledger must have led to; shares no code with projection."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,14 @@ NODE_WORDS = {
 }
 """By record about a node: the last word of its event's type."""
 
+RESERVATION_WORDS = {
+    "booked": "made",
+    "booking_refused": "refused",
+    "rebooked": "changed",
+    "booking_short": "unserved",
+    "booking_ended": "ended",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Due:
@@ -57,13 +65,29 @@ def due_events(ledger: Iterable[bytes]) -> dict[str, Due]:
             message = LEDGER_MESSAGE.validate_json(stored)
         except ValidationError:
             break
+        more: list[Due] = []
         for index, record in enumerate(message.records):
             name = NAMES.get(getattr(record, "phase", record.kind))
             # Operators' drains of before format 6 name no pool, and were told to nobody.
-            if name is not None and not (isinstance(record, NodeDrained) and not record.pool):
+            if record.kind in RESERVATION_WORDS:
+                due[f"{message.n}.{index}"], *others = _reservation_dues(record)
+                more += others
+            elif name is not None and not (isinstance(record, NodeDrained) and not record.pool):
                 due[f"{message.n}.{index}"] = jobs.due(name, record, [taken.fact for taken in message.facts])
+        due |= {f"{message.n}.{index}": other for index, other in enumerate(more, len(message.records))}
         jobs.numbered |= any(getattr(record, "number", 0) for record in message.records)
     return due
+
+
+def _reservation_dues(record: Any) -> Iterator[Due]:
+    """One for each tenant that the reservation is for, and says its own part of `who`; else for operators."""
+    fields, type_ = record.model_dump(mode="json"), f"io.tessera.reservation.{RESERVATION_WORDS[record.kind]}{VERSION}"
+    tenants = sorted({who.split("/")[0] for who in fields.get("who", ())})
+    for tenant in tenants:
+        own = [who for who in fields["who"] if who.split("/")[0] == tenant]
+        yield Due(type_, tenant, NO_QUEUE, {**fields, "who": own})
+    if not tenants:
+        yield Due(type_, OPERATOR, record.pool or NO_QUEUE, fields)
 
 
 def _about_no_job(record: Any, event_data: dict[str, Any]) -> Due:

@@ -6,8 +6,10 @@ that it asked for. Jobs that name the booking leave in the same way before its w
 """
 
 from operator import attrgetter
+from typing import Literal
 
 from tessera.domain.entities import Run
+from tessera.domain.quota.bookings import Booking
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine.ahead.booked_nodes import BookedNodes, leave_ms
@@ -44,7 +46,7 @@ def on_booking_asked(draft: Draft, index: int, fact: BookingAsked) -> None:
         return
     made = choose_booking(draft.state, fact.wish, fact.why, fact.by)
     if isinstance(made, Reason):
-        draft.add(BookingRefused(kind="booking_refused", name=fact.wish.name, reason=made))
+        draft.add(BookingRefused(kind="booking_refused", name=fact.wish.name, pool=fact.wish.pool, reason=made))
     else:
         draft.add(made)
 
@@ -52,8 +54,12 @@ def on_booking_asked(draft: Draft, index: int, fact: BookingAsked) -> None:
 @judges(BookingEndAsked)
 def on_booking_end_asked(draft: Draft, index: int, fact: BookingEndAsked) -> None:
     """Keeps them no longer; who runs in the window goes on."""
-    if draft.state.bookings.get(fact.name) is not None:
-        draft.add(BookingEnded(kind="booking_ended", name=fact.name, why="asked"))
+    if (booking := draft.state.bookings.get(fact.name)) is not None:
+        _end(draft, booking, "asked")
+
+
+def _end(draft: Draft, booking: Booking, why: Literal["over", "asked"]) -> None:
+    draft.add(BookingEnded(kind="booking_ended", name=booking.name, pool=booking.pool, who=booking.who, why=why))
 
 
 def settle_bookings(draft: Draft) -> None:
@@ -61,7 +67,7 @@ def settle_bookings(draft: Draft) -> None:
     state = draft.state
     for booking in sorted(state.bookings.values(), key=attrgetter("name")):
         if booking.ends_ts <= state.ts and not draft.full:
-            draft.add(BookingEnded(kind="booking_ended", name=booking.name, why="over"))
+            _end(draft, booking, "over")
     # After those that are over: a window that has ended empties nothing.
     for pool in sorted({booking.pool for booking in state.bookings.values()}):
         _empty_nodes(draft, pool)
@@ -101,7 +107,8 @@ def mend_bookings(draft: Draft, before_ts: int) -> None:
         # Maintenance is of nodes that may well be out already.
         missing = lost.missing(booking)[:NODES_MAX] if booking.who else ()
         if missing != booking.missing:
-            draft.add(BookingShort(kind="booking_short", name=name, missing=missing))
+            short = BookingShort(kind="booking_short", name=name, pool=booking.pool, who=booking.who, missing=missing)
+            draft.add(short)
 
 
 def _empty_nodes(draft: Draft, pool: str) -> None:
