@@ -95,6 +95,9 @@ class QuoteKeeper:
                     await self.store()
             except (Conflict, Transient) as error:
                 log.warning("quotes_wait", error=str(error))
+            except (ArithmeticError, LookupError, ValueError):
+                # Events and views go on without quotes, whatever a pool is that no future can be drawn of.
+                log.exception("quotes_not_drawn", n=self._state.n)
             await clock.sleep(max(self._seconds, LOAD * (clock.monotonic() - began)))
 
     async def _draw(self) -> None:

@@ -337,7 +337,8 @@ class _Future:
         return -1
 
     def _give(self, node: int, gpus: int) -> None:
-        free = self._free[node] = self._free[node] + gpus
+        # Shares of one GPU count as a whole one each, so that their ends could give back more than the node has.
+        free = self._free[node] = min(self._free[node] + gpus, self._outlook.now.nodes[node].gpus)
         self._by_free[self._outlook.part_of[node]][free].append(node)
 
     def _start(self, line: EqualJobs, places: list[tuple[int, int]], now: int) -> None:

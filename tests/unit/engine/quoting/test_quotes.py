@@ -38,6 +38,13 @@ def test_a_job_starts_when_the_run_before_it_ends_which_its_limit_bounds() -> No
     assert list(found.waits_ms) == sorted(found.waits_ms)
 
 
+def test_runs_that_share_a_gpu_give_back_no_more_than_their_node_has() -> None:
+    shares = tuple(running(shape(1), 0) for _ in range(3))
+    now = pool(1, (running(shape(7), 0), *shares[:1]), (waiting(WHOLE), waiting(WHOLE, "behind")))
+    shared = now._replace(runs=(*now.runs, *shares[1:]))
+    assert 0 < quoted(shared).waits_ms[0] <= quoted(shared, "behind").waits_ms[0]
+
+
 def test_the_median_follows_what_such_runs_took() -> None:
     now = pool(1, (running(shape(8, limit_ms=0), 0, since_ms=0),), (waiting(shape(8, limit_ms=0)),))
     assert 20 * MINUTE < quoted(now, lengths=learnt(30)).wait_at(500) < 50 * MINUTE

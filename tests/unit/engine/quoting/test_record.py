@@ -52,7 +52,7 @@ def followed(stored: list[bytes], every: int = 20, again: bool = False) -> tuple
     return record, told, shard
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_equal_ledgers_give_equal_quotes_though_the_record_was_stored_meanwhile(seed: int) -> None:
     stored = random_ledger(seed, 120).stored
     record, told, _ = followed(stored)
