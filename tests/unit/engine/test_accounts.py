@@ -13,8 +13,20 @@ from tessera.engine.accounts.naming import name_decision
 from tessera.engine.accounts.owners import GpuCause
 from tessera.engine.accounts.periods import STEP_MS
 from tessera_schemas.config import Flavor, Policy, Queue
-from tessera_schemas.facts import AnyFact, DrainRequested, NodeSeen, Others, RunAbsent, RunEnded, RunIdle, RunUsed
+from tessera_schemas.facts import (
+    AnyFact,
+    CancelRequested,
+    DrainRequested,
+    NodeSeen,
+    Others,
+    PodsMade,
+    RunAbsent,
+    RunEnded,
+    RunIdle,
+    RunUsed,
+)
 from tessera_schemas.ledger import ConfigSet, EarmarkEnded, EarmarkSet, JobQueued, LedgerMessage, NodeChanged
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.budgets import Budget
 from tessera_schemas.work.measured_use import MeasuredUse
 from tests.account_oracle import messages
@@ -309,3 +321,24 @@ def test_use_counts_in_the_pool_of_a_run_whose_first_pod_and_its_node_are_gone()
     shard.commit(RunUsed(kind="run_used", run_id=run, use=use))
     owners = {owner for rows in shard.periods.hours.values() for owner in rows}
     assert {owner.pool for owner in owners if owner.cause is GpuCause.MEASURED} == {"default"}
+
+
+def test_the_end_of_a_run_ends_back_offs_also_of_nodes_that_its_pods_had_left():
+    shard = Accounted(node_seen("node-a"), node_seen("node-b"))
+    gang = shard.queue("gang", job_spec(role(replicas=2, gpus=8)))
+    run = shard.start(gang, "gang")
+    shard.commit(RunAbsent(kind="run_absent", run_id=run, ranks=(1,)))
+    [left] = {place.node for place in shard.state.runs.get(run).placements[1:]}
+    # Another job's pod is refused where the gang's second one was.
+    other = shard.queue("other", job_spec(role(gpus=8)))
+    shard.commit(orders=(shard.line(),))
+    refused = Reason(code=Code.POD_REFUSED_BY_NODE, detail="UnexpectedAdmissionError")
+    shard.commit(PodsMade(kind="pods_made", run_id=f"{other}-1", uids=("uid-other-0",)))
+    shard.commit(RunEnded(kind="run_ended", run_id=f"{other}-1", reason=refused, own=False))
+    shard.commit(RunAbsent(kind="run_absent", run_id=f"{other}-1"))
+    shard.commit(CancelRequested(kind="cancel_requested", job_id=other, tenant="lab"))
+    assert shard.state.backoffs.get(left) is not None
+    assert shard.causes()["out"] == 8
+    shard.commit(RunEnded(kind="run_ended", run_id=run))
+    assert shard.state.backoffs.get(left) is None
+    assert "out" not in shard.causes()

@@ -135,21 +135,20 @@ class Account:
         if not BEGIN_ANEW.isdisjoint(map(type, message.records)):
             self._begin(state)
             return
-        jobs, nodes, pools, opened = dict[str, None](), dict[str, None](), set[str](), set[str]()
+        jobs, nodes, pools, opened = dict[str, None](), dict[str, None](), set[str](), False
         for record in message.records:
             kind = type(record)
             if (job_of := JOB_OF.get(kind)) is not None:
                 jobs[job_of(record)] = None
-                if kind in END_BACKOFFS:
-                    opened.add(job_of(record))
+                opened |= kind in END_BACKOFFS
             if kind in NAME_NODES:
                 nodes |= dict.fromkeys(_nodes_named(record, message.facts, state))
         for job_id in jobs:
             job = state.jobs.get(job_id)
             nodes |= dict.fromkeys(self._follow_holders(job_id, job, state))
-            if job_id in opened:
-                nodes |= dict.fromkeys(self._holders.get((0, job_id), ()))
             pools |= self._follow_line(job_id, job, state)
+        # Also nodes that pods of the run have left already, and which nobody holds for it any more. Few back off at once.
+        nodes |= dict.fromkeys(self._reopening if opened else ())
         for name in nodes:
             pools |= self._follow_node(name, state)
         self._follow_pools(pools)
