@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tessera.engine.quoting import LEVELS
@@ -15,6 +14,7 @@ from tessera.kernel.errors import StartupError
 from tessera_lab.queue.configured import THROUGH
 from tessera_lab.queue.quoted import QuotedJob, QuoteScore, QuotingEngine, scores
 from tessera_lab.queue.replay import replay
+from tessera_lab.queue.report import progress_bars
 from tessera_lab.queue.run import ReplayRequest, jobs_of, node_sizes, refuse_what_cannot_start, split
 from tessera_lab.traces.philly import TraceJob
 
@@ -44,15 +44,7 @@ def quote_trace(trace: str, wanted: QuotesRequest, environment: Mapping[str, str
     picture = wanted.replay.plot
     if picture is not None and (picture.suffix != ".png" or not picture.parent.is_dir()):
         raise StartupError(f"--plot: {picture} is no name for a PNG file in a directory that is there")
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as shown:
+    with progress_bars(Console(stderr=True)) as shown:
         task = shown.add_task("quotes", total=len(jobs))
         found = quotes_of(jobs, wanted, lambda done: shown.update(task, completed=done))
     if wanted.replay.output == "json":

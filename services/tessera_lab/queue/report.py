@@ -1,8 +1,10 @@
-"""A table for the terminal, and the plot of who waits how long."""
+"""Bars while a replay runs, a table for the terminal, and the plot of who waits how long."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tessera_lab.queue.measures import Measured
@@ -10,6 +12,12 @@ from tessera_lab.traces.philly import TraceJob
 
 KNOWN_OCTOBER = {"fifo": 44_998, "skip": 6_331, "sjf-oracle": 3_184}
 """Mean wait in seconds known of October on 576 GPUs; the replay reproduces them to the second."""
+
+
+def progress_bars(console: Console) -> Progress:
+    """Bars of replays, one below the other; shown only where somebody watches."""
+    columns = TextColumn("{task.description:>12}"), BarColumn(), TimeElapsedColumn()
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def table(results: Mapping[str, Sequence[Measured]], known: Mapping[str, int]) -> Table:

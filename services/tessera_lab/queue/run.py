@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import TaskID
 
 from tessera.kernel.errors import StartupError
 from tessera_lab.queue.configured import POLICIES as CONFIGURED
@@ -15,7 +15,7 @@ from tessera_lab.queue.configured import SHARED
 from tessera_lab.queue.measures import Measured, as_json, jain_by_week, measure, offered_load
 from tessera_lab.queue.policies import POLICIES
 from tessera_lab.queue.replay import replay
-from tessera_lab.queue.report import KNOWN_OCTOBER, plot, table
+from tessera_lab.queue.report import KNOWN_OCTOBER, plot, progress_bars, table
 from tessera_lab.queue.services import QueueThroughServices, refuse, through_services
 from tessera_lab.traces.philly import DAY_S, OCTOBER_S, TraceJob, generated_month, read_jobs
 
@@ -98,14 +98,7 @@ def run(jobs: Sequence[TraceJob], wanted: ReplayRequest, console: Console, out: 
     refuse_what_cannot_start(chosen, wanted)
     waits: dict[str, list[int]] = {}
     through: dict[str, QueueThroughServices] = {}
-    with Progress(
-        TextColumn("{task.description:>12}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as shown:
+    with progress_bars(console) as shown:
         for policy in wanted.policies:
             task = shown.add_task(policy, total=len(chosen))
 
