@@ -19,11 +19,13 @@ from tessera.engine.quoting.future import Outlook
 from tessera.engine.quoting.lengths import LearntLengths
 from tessera.engine.quoting.naive import LastWaits, NaiveWaits, naive_waits
 from tessera.engine.quoting.pool_now import JobClass, JobShape, PoolNow, class_of, shape_of
-from tessera.engine.quoting.scores import WINDOW_MS, QuoteBook
+from tessera.engine.quoting.scores import QuoteBook
 from tessera_schemas.ledger import Allocated, Finished, JobQueued, LedgerMessage, Requeued, TaskQueued
 from tessera_schemas.work.run_ends import EVICTIONS
 
 SCORED_MAX = 4096
+WINDOW_MS = 21 * 24 * 3_600_000
+"""Scores are told of the last three weeks."""
 
 
 class GivenQuote(NamedTuple):
@@ -132,15 +134,14 @@ class QuoteRecord:
         told = []
         for quote in drawn:
             job_class = class_of(pool, shapes[quote.job_id])
-            # The first quote of a wait is scored: who looks again and again must not choose which one counts.
-            if self.book.is_open(quote.job_id):
-                told.append(self.book.correct(quote, job_class))
+            # Of a wait that goes on the first quote is scored: who looks again and again chooses none.
+            known = self.book.is_open(quote.job_id)
+            told.append(given := self.book.give(quote, job_class))
+            if known:
                 continue
             naive = naive_waits(now, sketches) if naive is None else naive
-            given = self.book.give(quote, job_class)
             waits = NaiveWaits(*naive[quote.job_id], self._last.median_of(job_class))
             self._given[quote.job_id] = GivenQuote(job_class, quote.ts, given.waits_ms, waits)
-            told.append(given)
         return told
 
     def correct(self, drawn: Quote, pool: str, shape: JobShape) -> Quote:

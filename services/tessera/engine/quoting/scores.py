@@ -1,75 +1,107 @@
 """
-Scores of quotes, and quantiles that are corrected by them: conformal prediction on the logarithm of the wait.
+Quotes that are corrected by their record: each bound of a quote is moved until it holds as often as it says.
 
-A quote is kept when it is given and scored when its job starts. By how much the wait exceeded the quoted quantile, as a
-difference of logarithms, is the score of that quantile; the next quote is moved by the quantile of these scores. Jobs
-that wait yet are scored too, as later than now: who counts those alone that have started learns from short waits only.
-So the quantile is that of Kaplan and Meier, for scores of which some are known to be larger than a number. Jobs of a
-class have scores of their own, which weigh more the more there are. What is left of a drift a step corrects: each time
-a bound is passed it is moved up, and each time one holds, down, so that in the long run as many hold as are to.
+A quote is kept when it is given. Of each of its bounds it turns out whether it held: when the job starts by then, or,
+for a job that waits yet, when its time has passed, which is long before the start. A bound that has failed moves up for
+those who come later, and one that has held moves down, so much less that both balance once it holds as often as it
+should (quantile tracking, on the logarithm of the wait). So nothing is assumed of the waits: in the long run the share
+that held is off by at most the way that an offset has gone, over the size of a step and the number of quotes, whatever
+comes. Who waits yet is not left out, and no window of scores is remembered.
 
-Sources: Romano, Patterson and Candès, Conformalized Quantile Regression, NeurIPS 2019; Angelopoulos, Candès and
-Tibshirani, Conformal PID Control for Time Series Prediction, NeurIPS 2023; Kaplan and Meier, JASA 1958.
+Three things beside that. Bursts: quotes that were given before the first of them was scored are all off by the same,
+and the more of a class have been scored since a quote was given, the less its own score moves. Classes: a class of jobs
+has offsets of its own, which weigh more the more of its jobs were scored, beside those of all. Beginnings: quotes are
+told wider than they are drawn before anything is known, since what is drawn knows only what was seen so far.
+
+Sources: Gibbs and Candès, Adaptive Conformal Inference Under Distribution Shift, NeurIPS 2021; Angelopoulos, Candès and
+Tibshirani, Conformal PID Control for Time Series Prediction, NeurIPS 2023 (quantile tracking).
 """
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Any, Self
 
 from tessera.engine.quoting import LEVELS, Quote
-from tessera.engine.quoting.chance import LOG_UNIT, log_of, wait_of
+from tessera.engine.quoting.chance import LEAST_MS, LOG_UNIT, log_of, wait_of
 from tessera.engine.quoting.pool_now import JobClass
 
-SCORES_MAX = 400
-"""Scores that are remembered of a class, and of all."""
-WINDOW_MS = 21 * 24 * 3_600_000
-OWN_SCORES = 60
+STEPS = tuple(LOG_UNIT * (250 + abs(level - 500)) // 5000 for level in LEVELS)
+"""
+By how much each bound moves when it has failed, times the chance that it was to hold with: the median by a twentieth of
+an octave, the ends by about thrice that. Scores lie close together around the median, where a step is noise, and far
+apart at the ends.
+"""
+BURST = 20
+"""After so many scores of its class a quote that was given before them moves a bound half as far."""
+OWN_SCORES = 20
 """With how many scores of its own a class weighs as much as all together."""
-STEP = 24
-"""Parts of a logarithm by which a passed bound moves, times the chance that it was to hold with."""
+WIDER = tuple(LOG_UNIT * (level - 500) // 2000 for level in LEVELS)
+"""Where offsets begin: the ends of an interval of 95 % a quarter of an octave outwards, all others in proportion."""
 MOST_LOG = 40 * LOG_UNIT
+STALE_MOST = 64
+"""Bounds of quotes that are over are taken out once there are more of them than of open ones, and than this."""
+
+EVERYBODY: JobClass = ()
 
 
-class Score(NamedTuple):
-    """Logarithms of the wait and of the waits that were drawn for each of `LEVELS`; `known_ts` is when it was known."""
+@dataclass(slots=True)
+class _Offsets:
+    """By how much each bound is moved, in thousandths of a part of a logarithm; how many of each have been scored."""
 
-    known_ts: int
-    wait: int
-    drawn: tuple[int, ...]
+    moved: list[int] = field(default_factory=lambda: [0] * len(LEVELS))
+    # A tuple that is replaced: the open quotes of a burst then share one.
+    scored: tuple[int, ...] = (0,) * len(LEVELS)
+    started: int = 0
 
 
-class _Open(NamedTuple):
+@dataclass(slots=True)
+class _Open:
+    """A quote whose job waits: its first `failed` bounds have passed. `scored` is its class's, when it was given."""
+
+    number: int
     job_class: JobClass
     ts: int
-    drawn: tuple[int, ...]
     told: tuple[int, ...]
-    passed: set[int]
+    scored: tuple[int, ...]
+    failed: int = 0
 
 
 class QuoteBook:
-    """Open quotes and the scores of the last weeks. Equal sequences of calls give equal corrections."""
+    """
+    Open quotes, and what has been learnt from earlier ones. Equal sequences of calls give equal corrections.
+
+    A call costs the logarithm of the number of open quotes, and a few steps for each bound that has passed since the
+    last one.
+    """
 
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
-        self._scores: dict[JobClass, deque[Score]] = {}
-        self._moved: dict[JobClass, list[int]] = {}
+        # A heap: from when on a bound has failed, the number of its quote, and the job.
+        self._bounds: list[tuple[int, int, str]] = []
+        self._classes: dict[JobClass, _Offsets] = {EVERYBODY: _Offsets()}
+        self._given = 0
 
     def give(self, drawn: Quote, job_class: JobClass) -> Quote:
-        """The quote as it is told: what was drawn, corrected by the scores so far; it is open from now on."""
-        # What was drawn is kept beside what was told: scores correct the one, and say of the other whether it held.
-        told = self.correct(drawn, job_class)
-        logs = tuple(log_of(wait) for wait in drawn.waits_ms)
-        self._open[drawn.job_id] = _Open(
-            job_class, drawn.ts, logs, tuple(log_of(wait) for wait in told.waits_ms), set()
-        )
-        return told
+        """
+        The quote as it is told: what was drawn, corrected by the scores so far.
+
+        It is open from now on. Of a job that waits under a quote already, that one stays open and is scored: if later
+        ones took its place, those of jobs that start soon would be scored, and none of the others.
+        """
+        self._look(drawn.ts)
+        own = self._classes.setdefault(job_class, _Offsets())
+        told = self._corrected(drawn, own)
+        if drawn.job_id not in self._open:
+            self._given += 1
+            given = self._open[drawn.job_id] = _Open(self._given, job_class, drawn.ts, told, own.scored)
+            self._watch(drawn.job_id, given)
+        return drawn._replace(waits_ms=told)
 
     def correct(self, drawn: Quote, job_class: JobClass) -> Quote:
-        """The quote corrected by the scores so far, and not kept."""
+        """The quote corrected by the scores so far, and not kept: of a job that is not in line."""
         self._look(drawn.ts)
-        logs = tuple(log_of(wait) for wait in drawn.waits_ms)
-        told = self._corrected(logs, job_class, drawn.ts)
-        return drawn._replace(waits_ms=tuple(wait_of(log) for log in told))
+        return drawn._replace(waits_ms=self._corrected(drawn, self._classes.get(job_class) or _Offsets()))
 
     @property
     def open_jobs(self) -> tuple[str, ...]:
@@ -83,107 +115,95 @@ class QuoteBook:
     def stored(self) -> dict[str, Any]:
         """Values of all of it, as JSON holds them."""
         return {
-            "open": [[job, *found[:4], sorted(found.passed)] for job, found in self._open.items()],
-            "scores": [[name, list(scores)] for name, scores in self._scores.items()],
-            "moved": [[name, moved] for name, moved in self._moved.items()],
+            "given": self._given,
+            "open": [
+                [job, one.number, one.job_class, one.ts, one.told, one.scored, one.failed]
+                for job, one in self._open.items()
+            ],
+            "classes": [[name, each.moved, each.scored, each.started] for name, each in self._classes.items()],
         }
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
         """Read stored values back. Raises KeyError, TypeError or ValueError for anything else."""
         made = cls()
-        for job, name, ts, drawn, told, passed in stored["open"]:
-            made._open[job] = _Open(tuple(name), ts, _levels(drawn), _levels(told), set(passed))
-        for name, scores in stored["scores"]:
-            read = [Score(known, wait, _levels(drawn)) for known, wait, drawn in scores]
-            made._scores[tuple(name)] = deque(read, maxlen=SCORES_MAX)
-        made._moved = {tuple(name): list(_levels(moved)) for name, moved in stored["moved"]}
+        made._given = stored["given"]
+        for name, moved, scored, started in stored["classes"]:
+            made._classes[tuple(name)] = _Offsets(list(_levels(moved)), _levels(scored), started)
+        for job, number, name, ts, told, scored, failed in stored["open"]:
+            own = tuple(name)
+            made._classes.setdefault(own, _Offsets())
+            made._open[job] = _Open(number, own, ts, _levels(told), _levels(scored), failed)
+            # What is noted twice or out of its order in the heap is passed over: the number tells.
+            made._watch(job, made._open[job])
         return made
 
     def started(self, job_id: str, ts: int) -> None:
         """The job has started, and its quote is scored."""
+        self._look(ts)
         found = self._open.pop(job_id, None)
         if found is None:
             return
-        self._look(ts)
-        # On logarithms a factor counts alike for a minute and for a day: waits span five powers of ten.
-        wait = log_of(ts - found.ts)
-        for at, told in enumerate(found.told):
-            # A bound that was passed before is known to have failed since then, and counts once.
-            if at not in found.passed:
-                self._step(found.job_class, at, wait > told)
-        # Under the empty name stand the scores of all, which serve classes that have few.
-        for name in ((), found.job_class):
-            scores = self._scores.setdefault(name, deque(maxlen=SCORES_MAX))
-            scores.append(Score(ts, wait, found.drawn))
+        # Those bounds have held that have not failed until now.
+        for at in range(found.failed, len(LEVELS)):
+            self._score(found, at, held=True)
+        self._classes[found.job_class].started += 1
+        self._forget()
 
     def dropped(self, job_id: str) -> None:
-        """The job will not start: nothing is learnt of its quote."""
+        """The job will not start: nothing more is learnt of its quote."""
         self._open.pop(job_id, None)
+        self._forget()
+
+    def _watch(self, job_id: str, quote: _Open) -> None:
+        """Note when the next bound of the quote will have failed; a quote is noted once, however many bounds it has."""
+        if quote.failed < len(LEVELS):
+            heappush(self._bounds, (quote.ts + quote.told[quote.failed] + 1, quote.number, job_id))
 
     def _look(self, ts: int) -> None:
-        """Open quotes whose bound has passed are known to have failed it, long before their jobs start."""
-        for each in self._open.values():
-            waited = log_of(ts - each.ts)
-            for at, told in enumerate(each.told):
-                if waited > told and at not in each.passed:
-                    each.passed.add(at)
-                    self._step(each.job_class, at, True)
+        """Score the bounds of open quotes that have passed until now."""
+        while self._bounds and self._bounds[0][0] <= ts:
+            _, number, job_id = heappop(self._bounds)
+            # Of a quote that is over a bound is still noted; the number tells it from a later one of the same job.
+            found = self._open.get(job_id)
+            if found is not None and found.number == number:
+                self._score(found, found.failed, held=False)
+                found.failed += 1
+                self._watch(job_id, found)
 
-    def _step(self, job_class: JobClass, at: int, passed: bool) -> None:
-        for name in ((), job_class):
-            moved = self._moved.setdefault(name, [0] * len(LEVELS))
-            moved[at] += STEP * (LEVELS[at] if passed else LEVELS[at] - 1000) // 1000
+    def _forget(self) -> None:
+        """Take out bounds of quotes that are over: some would pass years from now."""
+        if len(self._bounds) > 2 * len(self._open) + STALE_MOST:
+            kept = [each for each in self._bounds if each[2] in self._open and self._open[each[2]].number == each[1]]
+            heapify(kept)
+            self._bounds = kept
 
-    def _corrected(self, logs: Sequence[int], job_class: JobClass, ts: int) -> tuple[int, ...]:
-        everybody = self._known((), ts)
-        # Open quotes of any age: the oldest are those of the longest waits, without which no tail is known.
-        mine = self._known(job_class, ts)
-        weight = len(self._scores.get(job_class, ()))
-        # Each level is corrected by itself: a scale that is right in the middle may be far off at the ends. What then
+    def _score(self, quote: _Open, at: int, held: bool) -> None:
+        own, everybody = self._classes[quote.job_class], self._classes[EVERYBODY]
+        scored = own.scored
+        own.scored = (*scored[:at], scored[at] + 1, *scored[at + 1 :])
+        # Nothing below it can be told: offsets that went on falling would take as long to come back.
+        if held and quote.told[at] <= LEAST_MS:
+            return
+        step = STEPS[at] * (1000 - LEVELS[at] if held else LEVELS[at])
+        step = step * BURST // (BURST + scored[at] - quote.scored[at])
+        # Both by the whole step: those of all then serve a class that is new as well as they did those before it.
+        for offsets in (own, everybody):
+            offsets.moved[at] += -step if held else step
+
+    def _corrected(self, drawn: Quote, own: _Offsets) -> tuple[int, ...]:
+        # Each level is moved by itself: a scale that is right in the middle may be far off at the ends. What then
         # crosses is put in order.
-        told, least = [], 0
-        for at, log in enumerate(logs):
-            own, general = quantile_of_scores(mine, at), quantile_of_scores(everybody, at)
-            move = (own * weight + general * OWN_SCORES) // (weight + OWN_SCORES)
-            steps, mine_steps = self._moved.get((), NONE)[at], self._moved.get(job_class, NONE)[at]
-            move += (mine_steps * weight + steps * OWN_SCORES) // (weight + OWN_SCORES)
-            least = max(least, min(MOST_LOG, log + move))
-            told.append(least)
+        told, least, everybody = [], log_of(LEAST_MS), self._classes[EVERYBODY]
+        for at, wait in enumerate(drawn.waits_ms):
+            moved = own.moved[at] * own.started + everybody.moved[at] * OWN_SCORES
+            moved = WIDER[at] + moved // (own.started + OWN_SCORES) // 1000
+            least = max(least, min(MOST_LOG, log_of(wait) + moved))
+            told.append(wait_of(least))
         return tuple(told)
-
-    def _known(self, job_class: JobClass, ts: int) -> list[tuple[Score, bool]]:
-        """Scores of a class of the last weeks, and whether each is known wholly; those of open quotes are not."""
-        scores = [(score, True) for score in self._scores.get(job_class, ()) if score.known_ts > ts - WINDOW_MS]
-        # Open quotes of any age: the oldest are those of the longest waits, without which no tail is known.
-        mine = (each for each in self._open.values() if not job_class or each.job_class == job_class)
-        return scores + [(Score(ts, log_of(ts - each.ts), each.drawn), False) for each in mine]
-
-
-NONE = [0] * len(LEVELS)
 
 
 def _levels(stored: Sequence[int]) -> tuple[int, ...]:
     if len(stored) != len(LEVELS):
         raise ValueError(f"{len(stored)} levels, not {len(LEVELS)}")
     return tuple(stored)
-
-
-def quantile_of_scores(scores: Iterable[tuple[Score, bool]], at: int) -> int:
-    """
-    Quantile of the scores of one of `LEVELS`, by Kaplan and Meier; the largest known where too few are known.
-
-    A score that is not known wholly is larger than what is known of it.
-    """
-    by_size = sorted((score.wait - score.drawn[at], not known) for score, known in scores)
-    left, found, many = 1 << 40, 0, len(by_size)
-    # Shares are rounded down or up by one part each: of ten scores the fifth is the median.
-    wanted = (1000 - LEVELS[at] << 40) // 1000
-    for passed, (size, is_open) in enumerate(by_size):
-        # Who is known in part stays at risk up to what is known, and is then left out, without an end.
-        if not is_open:
-            left -= left // (many - passed)
-            found = size
-            if left <= wanted + many:
-                break
-    return found
