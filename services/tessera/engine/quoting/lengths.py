@@ -5,7 +5,9 @@ Kinds and buckets are those of `domain.runtimes`. What decides remembers 32 runs
 of weeks, and in whose eyes those that run yet do not exist. Here each bucket of age remembers by itself: of the last
 runs that came so far, how many ended in it and how many passed it. So what a team runs today shows in the young
 buckets within minutes, while the old ones remember months, and runs count from the moment at which they pass. A kind
-with few runs leans on the coarser kind above it. All times are milliseconds, all chances parts of `chance.ONE`.
+with few runs leans on the coarser kind above it, and so does one whose name was not seen for long, since names of jobs
+have no end: the rows of those that were counted last are kept. All times are milliseconds, all chances parts of
+`chance.ONE`.
 """
 
 from bisect import bisect_left
@@ -20,6 +22,8 @@ from tessera.engine.quoting.chance import ONE
 
 RUNS_MAX = 48, 128, 256, 512
 """Runs that a bucket remembers: of a kind, of its queue and size, of its size, and of all."""
+NAMES_MAX = 4096
+"""Kinds of the finest rows that are remembered; beyond that, the one goes that was counted the longest ago."""
 WEIGHT = 16
 """Weight of a run; halving leaves whole numbers for some generations."""
 PRIOR_RUNS = 4
@@ -46,6 +50,7 @@ class LearntLengths:
         self._evicted: dict[str, list[int]] = {}
         self._running: dict[str, tuple[JobKind, int, int]] = {}
         self._passes: list[tuple[int, str]] = []
+        self._named: dict[str, None] = {}
 
     def start(self, run: str, kind: JobKind, ts: int) -> None:
         """A run has started."""
@@ -76,6 +81,7 @@ class LearntLengths:
         if found is None:
             return
         kind, started, _ = found
+        self._name(kind)
         for key, _ in _rows(kind):
             row = self._evicted.setdefault(key, [0, 0])
             row[0] += WEIGHT * evicted
@@ -85,7 +91,22 @@ class LearntLengths:
         if not evicted and not cut:
             self._count(kind, max(FIRST, bucket(ts - started)), ended=True)
 
+    def _name(self, kind: JobKind) -> None:
+        """Note that the kind is counted now, and forget the finest row of the one that was the longest ago."""
+        if not kind.name:
+            return
+        # A dictionary keeps its order: who is put in again comes last.
+        fine = _rows(kind)[0][0]
+        self._named.pop(fine, None)
+        self._named[fine] = None
+        if len(self._named) > NAMES_MAX:
+            oldest = next(iter(self._named))
+            del self._named[oldest]
+            for rows in (self._ended, self._passed, self._evicted):
+                rows.pop(oldest, None)
+
     def _count(self, kind: JobKind, at: int, ended: bool) -> None:
+        self._name(kind)
         for key, most in _rows(kind):
             if key not in self._ended:
                 self._ended[key], self._passed[key] = [0] * BUCKETS, [0] * BUCKETS
@@ -111,6 +132,8 @@ class LearntLengths:
             # Sketches have no row of all runs: those of each size make it up.
             keys = (sketch.key, ALL) if sketch.key.startswith("///") else (sketch.key,)
             for key in keys:
+                if key.split("/")[2]:
+                    self._named[key] = None
                 ended = self._ended.setdefault(key, [0] * BUCKETS)
                 passed = self._passed.setdefault(key, [0] * BUCKETS)
                 for at, weight in sketch.counts:
@@ -122,14 +145,14 @@ class LearntLengths:
         """Values of all of it, as JSON holds them."""
         running = [[run, *kind, started, at] for run, (kind, started, at) in self._running.items()]
         rows = {"ended": self._ended, "passed": self._passed, "evicted": self._evicted}
-        return {"running": running, **{name: _packed(found) for name, found in rows.items()}}
+        return {"running": running, "named": list(self._named), **{name: _packed(found) for name, found in rows.items()}}
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
         """Read stored values back. Raises KeyError, TypeError or ValueError for anything else."""
         made = cls()
         made._ended, made._passed = _unpacked(stored["ended"], BUCKETS), _unpacked(stored["passed"], BUCKETS)
-        made._evicted = _unpacked(stored["evicted"], 2)
+        made._evicted, made._named = _unpacked(stored["evicted"], 2), dict.fromkeys(stored["named"])
         for run, tenant, queue, name, gpus, started, at in stored["running"]:
             made._running[run] = JobKind(tenant, queue, name, gpus), started, at
             heappush(made._passes, (started + UPPER[at], run))

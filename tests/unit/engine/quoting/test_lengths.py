@@ -1,5 +1,9 @@
 """Lengths of runs as chances: of those that ended, and of those that run yet."""
 
+import pickle
+
+import pytest
+
 from tessera.domain.runtimes import JobKind
 from tessera.engine.quoting.chance import ONE, Draws
 from tessera.engine.quoting.lengths import LearntLengths
@@ -76,3 +80,21 @@ def test_the_chance_of_eviction_is_the_share_of_runs_that_were_stopped_for_other
         lengths.start(str(at), KIND, at)
         lengths.end(str(at), at, evicted=at % 4 == 0)
     assert 200 <= lengths.chances().evicted_permille(KIND) <= 260
+
+
+def test_of_names_without_end_those_that_were_counted_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tessera.engine.quoting.lengths.NAMES_MAX", 50)
+
+    def stored(names: int) -> tuple[int, LearntLengths]:
+        lengths, ts = LearntLengths(), 0
+        for at in range(names):
+            for kind, length in ((KIND._replace(name=f"once-{at}"), HOUR), (KIND, 60_000)):
+                lengths.start(f"{kind.name}-{at}", kind, ts)
+                lengths.end(f"{kind.name}-{at}", ts + length)
+                ts += length
+        return len(pickle.dumps(lengths)), lengths
+
+    (all_of_them, _), (newest, lengths) = stored(50), stored(500)
+    assert newest < all_of_them * 11 // 10
+    # Who is seen again and again is remembered among them.
+    assert lengths.chances().quantile(KIND, 500) < 180_000
