@@ -8,7 +8,7 @@ pool have in common, `play` draws one of them. Times are ledger milliseconds.
 
 from bisect import insort
 from collections.abc import Collection, Iterator
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace, nsmallest
 from itertools import groupby
 from typing import NamedTuple
 
@@ -143,6 +143,8 @@ class _Future:
         self._on_node: list[set[int]] = [set() for _ in now.nodes]
         self._kept: dict[int, tuple[int, int, frozenset[int]]] = {}
         self._kept_nodes: dict[int, int] = {}
+        # By GPUs and node: when it is expected to have them free, and until when that stands while its runs do.
+        self._openings: dict[int, dict[int, tuple[int | None, int]]] = {}
         self._ends: list[tuple[int, int]] = []
         # By its age, and by its limit: what has outlived all that was seen still ends, and never before now.
         draw, chances = self._lengths.part, outlook.chances
@@ -339,6 +341,8 @@ class _Future:
     def _give(self, node: int, gpus: int) -> None:
         # Shares of one GPU count as a whole one each, so that their ends could give back more than the node has.
         free = self._free[node] = min(self._free[node] + gpus, self._outlook.now.nodes[node].gpus)
+        for known in self._openings.values():
+            known.pop(node, None)
         self._by_free[self._outlook.part_of[node]][free].append(node)
 
     def _start(self, line: EqualJobs, places: list[tuple[int, int]], now: int) -> None:
@@ -412,12 +416,17 @@ class _Future:
             at, nodes = now, []
             for size, group in groupby(line.pieces):
                 many = len(list(group))
-                soonest = sorted(
-                    (found, node)
-                    for node, its in enumerate(self._outlook.part_of)
-                    if its == part and node not in self._kept_nodes and node not in nodes
-                    if (found := self._free_from(node, size, now)) is not None
-                )[:many]
+                known = self._openings.setdefault(size, {})
+                found: list[tuple[int, int]] = []
+                for node, its in enumerate(self._outlook.part_of):
+                    if its == part and node not in self._kept_nodes and node not in nodes:
+                        # Between two searches few nodes change, and all are asked in each.
+                        opening, stands = known.get(node, (None, 0))
+                        if stands <= now:
+                            opening, stands = known[node] = self._free_from(node, size, now)
+                        if opening is not None:
+                            found.append((max(opening, now), node))
+                soonest = nsmallest(many, found)
                 if len(soonest) < many:
                     break
                 at = max(at, soonest[-1][0])
@@ -427,22 +436,23 @@ class _Future:
                     best = at, frozenset(nodes)
         return best
 
-    def _free_from(self, node: int, gpus: int, now: int) -> int | None:
-        """Time at which the node is expected to have so many GPUs free; None: never."""
-        free = self._free[node]
+    def _free_from(self, node: int, gpus: int, now: int) -> tuple[int | None, int]:
+        """Time at which the node is expected to have so many GPUs free, None: never; and until when that stands."""
+        free, size = self._free[node], self._outlook.now.nodes[node].gpus
         if free >= gpus:
-            return now
-        size = self._outlook.now.nodes[node].gpus
+            return now, INT_MAX
         if gpus > size:
-            return None
-        runs = self._on_node[node]
+            return None, INT_MAX
+        ends = sorted([(self._expected(run, now), run) for run in self._on_node[node]])
+        # Who outlives the first of them is expected to run longer than it was.
+        stands = ends[0][0] if ends else INT_MAX
         if gpus == size:
-            return max([self._expected(run, now) for run in runs], default=None)
-        for end, run in sorted([(self._expected(run, now), run) for run in runs]):
+            return ends[-1][0] if ends else None, stands
+        for end, run in ends:
             free += sum([held for at, held in self._places[run] if at == node])
             if free >= gpus:
-                return end
-        return None
+                return end, stands
+        return None, stands
 
     def _expected(self, run: int, now: int) -> int:
         # As the engine forecasts it: who outlives what was expected is expected to run as long again.
