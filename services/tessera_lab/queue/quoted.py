@@ -7,26 +7,24 @@ then, and corrected by the scores that were known by then. Beside it stand two n
 ahead of the job over the GPUs, with or without what runs have left, and the median wait of the last jobs of its class.
 """
 
-from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
 from tessera.domain.state import State
-from tessera.engine.ahead.durations import expected
-from tessera.engine.quoting import LEVELS, Quote, quote
+from tessera.engine.quoting import LEVELS, quote
 from tessera.engine.quoting.arrivals import PastArrivals
 from tessera.engine.quoting.future import Outlook
 from tessera.engine.quoting.lengths import LearntLengths
-from tessera.engine.quoting.pool_now import JobShape, PoolNow, WaitingNow, pool_now, shape_of
+from tessera.engine.quoting.naive import LastWaits, naive_waits
+from tessera.engine.quoting.pool_now import JobShape, class_of, pool_now, shape_of
 from tessera.engine.quoting.scores import QuoteBook
-from tessera_lab.queue.configured import QUEUE, TENANT
+from tessera_lab.queue.configured import TENANT
 from tessera_lab.queue.live import SHARD, LiveEngine
 from tessera_lab.traces.philly import TraceJob
 from tessera_schemas.base import job_id
 
 POOL = "default"
-LAST_JOBS = 50
 HASH = 2_654_435_761
 NAIVE = "work ahead", "work ahead and running", "last jobs of the class"
 INTERVALS = {"80 %": (100, 900), "95 %": (25, 975)}
@@ -56,7 +54,7 @@ class QuotingEngine:
         self._ids: dict[int, str] = {}
         self._came: list[TraceJob] = []
         self._submitted: dict[int, int] = {}
-        self._last: dict[tuple[str, ...], deque[int]] = defaultdict(lambda: deque(maxlen=LAST_JOBS))
+        self._last = LastWaits()
         self.quoted: dict[int, QuotedJob] = {}
         self.waited = 0
         self._learn(history)
@@ -120,8 +118,7 @@ class QuotingEngine:
     def _score(self, line: int, now_ms: int) -> None:
         wait = now_ms - self._submitted.pop(line)
         self.book.started(self._ids.pop(line), now_ms)
-        if wait:
-            self._last[class_of(self._shapes[line])].append(wait)
+        self._last.note(class_of(POOL, self._shapes[line]), wait)
         if line in self.quoted:
             found = self.quoted[line]
             self.quoted[line] = QuotedJob(**{**asdict(found), "wait_ms": wait})
@@ -130,37 +127,15 @@ class QuotingEngine:
         state = self._engine.state
         now = pool_now(state, POOL)
         outlook = Outlook(now, state.runtimes, self._lengths, self._arrivals)
-        names = {self._ids[line]: line for line in lines}
+        names, ahead = {self._ids[line]: line for line in lines}, naive_waits(now, state.runtimes)
         # Seeded by where in time it is and by the seed that was asked for: another seed is another luck of the draw.
         for drawn in quote(outlook, now_ms * (self._seed + 1), tuple(names)):
             line = names[drawn.job_id]
-            naive = self._naive(state, now, drawn)
-            told = self.book.give(drawn, class_of(self._shapes[line]))
+            job_class = class_of(POOL, self._shapes[line])
+            naive = *ahead[drawn.job_id], self._last.median_of(job_class)
+            told = self.book.give(drawn, job_class)
             gpus = self._shapes[line].gpus
             self.quoted[line] = QuotedJob(line, now_ms, gpus, drawn.waits_ms, told.waits_ms, naive)
-
-    def _naive(self, state: State, now: PoolNow, drawn: Quote) -> tuple[int, ...]:
-        kinds = {job.shape.kind for job in now.waiting} | {run.shape.kind for run in now.runs}
-        lengths = {kind: expected(state.runtimes, kind) for kind in kinds}
-        gpus = sum(node.gpus for node in now.nodes)
-        me = next(job for job in now.waiting if job.job_id == drawn.job_id)
-        by_length = now.queues[QUEUE].order == "expected"
-
-        def place(job: WaitingNow) -> tuple[int, int, str]:
-            length, waited = lengths[job.shape.kind], now.ts - job.submitted_ts
-            index = job.shape.gpus * length * length // (length + waited) if by_length else 0
-            return index, job.submitted_ts, job.job_id
-
-        ahead = sum(job.shape.gpus * lengths[job.shape.kind] for job in now.waiting if place(job) < place(me))
-        left = sum(run.shape.gpus * max(0, lengths[run.shape.kind] - (now.ts - run.started_ts)) for run in now.runs)
-        last = self._last[class_of(me.shape)]
-        return ahead // gpus, (ahead + left) // gpus, int(median(last)) if last else 0
-
-
-def class_of(shape: JobShape) -> tuple[str, ...]:
-    """Jobs that are scored together: of one pool, queue and class of priority, and about as large."""
-    size = "1" if shape.gpus == 1 else "to 4" if shape.gpus <= 4 else "to 8" if shape.gpus <= 8 else "over 8"
-    return POOL, shape.path[0], str(shape.priority), size
 
 
 @dataclass(frozen=True, slots=True)
