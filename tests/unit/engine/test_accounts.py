@@ -11,10 +11,12 @@ from tessera.engine.accounts.account import HOUR_MS, Account
 from tessera.engine.accounts.dividing import by_decision
 from tessera.engine.accounts.naming import name_decision
 from tessera.engine.accounts.owners import GpuCause
-from tessera.engine.accounts.periods import STEP_MS
+from tessera.engine.accounts.periods import HOURS, STEP_MS
 from tessera_schemas.config import Flavor, Policy, Queue
 from tessera_schemas.facts import (
     AnyFact,
+    BookingAsked,
+    BookingEndAsked,
     CancelRequested,
     DrainRequested,
     NodeSeen,
@@ -27,6 +29,7 @@ from tessera_schemas.facts import (
 )
 from tessera_schemas.ledger import ConfigSet, EarmarkEnded, EarmarkSet, JobQueued, LedgerMessage, NodeChanged
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.bookings import BookedWindow, BookingWish
 from tessera_schemas.work.budgets import Budget
 from tessera_schemas.work.measured_use import MeasuredUse
 from tests.account_oracle import messages
@@ -45,6 +48,7 @@ from tests.builders import (
 from tests.ledgers import Committed
 from tests.rounds import share
 
+MINUTE = 60_000
 CALLS = {
     "divided": dividing_module,
     "pods_of_run": account_module,
@@ -342,3 +346,71 @@ def test_the_end_of_a_run_ends_back_offs_also_of_nodes_that_its_pods_had_left():
     shard.commit(RunEnded(kind="run_ended", run_id=run))
     assert shard.state.backoffs.get(left) is None
     assert "out" not in shard.causes()
+
+
+def reserve(shard: Accounted, *windows: tuple[int, int], **more: Any) -> None:
+    """Keeps the node in windows of so many minutes from now on."""
+    begin = shard.ts + 1000
+    times = tuple(BookedWindow(start_ts=begin + a * MINUTE, end_ts=begin + b * MINUTE) for a, b in windows)
+    said = {"name": "demo", "pool": "default", "nodes": ("node-a",), "windows": times, "who": ("lab",), **more}
+    shard.commit(BookingAsked(kind="booking_asked", wish=BookingWish.model_validate(said)))
+
+
+@pytest.mark.parametrize("more", [{}, {"nodes": ()}], ids=["a node", "the whole pool"])
+def test_what_is_free_in_a_window_is_booked_to_the_millisecond_and_what_runs_is_used(more: dict[str, Any]) -> None:
+    shard = one_node()
+    reserve(shard, (10, 20), (30, 40), **more)
+    assert shard.causes() == {"nothing_waits": 8}
+    shard.commit(ms=10 * MINUTE)
+    assert shard.causes() == {"booked": 8}
+    # No message at all while windows end and begin: they do so at their own time.
+    shard.commit(ms=60 * MINUTE)
+    shard.account.settle()
+    spent = Counter[str]()
+    for rows in shard.periods.rows(HOURS).values():
+        for owner, amount in rows.items():
+            spent[str(owner.cause)] += amount
+    assert spent["booked"] == 8_000 * 20 * MINUTE
+    assert spent["capacity"] == spent["booked"] + spent["nothing_waits"]
+
+
+def test_what_a_job_of_the_reservation_has_in_its_window_is_used() -> None:
+    shard = one_node()
+    reserve(shard, (0, 60))
+    spec = job_spec(role(gpus=3), reservation="demo", time_limit_seconds=60)
+    shard.commit(ms=1000)
+    shard.start(shard.queue("k1", spec), "k1")
+    assert shard.causes() == {"used": 3, "booked": 5}
+
+
+def test_a_reservation_that_ends_keeps_nothing_and_a_node_that_is_out_is_out() -> None:
+    shard = one_node()
+    reserve(shard, (0, 60))
+    shard.commit(ms=1000)
+    assert shard.causes() == {"booked": 8}
+    shard.commit(DrainRequested(kind="drain_requested", node="node-a", undo=False))
+    assert shard.causes() == {"out": 8}
+    shard.commit(DrainRequested(kind="drain_requested", node="node-a", undo=True))
+    assert shard.causes() == {"booked": 8}
+    shard.commit(BookingEndAsked(kind="booking_end_asked", name="demo"))
+    assert shard.causes() == {"nothing_waits": 8}
+
+
+def test_an_account_that_begins_in_the_middle_of_a_window_knows_it() -> None:
+    shard = one_node()
+    reserve(shard, (0, 60))
+    shard.commit(ms=1000)
+    later = Account(AllPeriods(), shard.state, step_ms=STEP_MS)
+    assert {owner: line[0] for owner, line in later.lines.items()} == {
+        owner: line[0] for owner, line in shard.account.lines.items()
+    }
+
+
+def test_free_gpus_before_a_window_are_booked_where_it_keeps_each_job_in_line() -> None:
+    shard = one_node()
+    reserve(shard, (10, 20))
+    shard.queue("k1", job_spec(role(gpus=3), preemptible=False, time_limit_seconds=3600))
+    shard.queue("k2", job_spec(role(gpus=3), reservation="demo", time_limit_seconds=60))
+    assert shard.causes() == {"work_waits": 8}
+    shard.commit(orders=(shard.line(),))
+    assert shard.causes() == {"booked": 8}

@@ -12,6 +12,7 @@ class Stranded(StrEnum):
 
     OTHERS = "others"  # pods that Tessera does not manage hold it
     FAULT = "fault"  # its node is not ready, or drained
+    BOOKED = "booked"  # kept within the window of a reservation
     RESERVED = "reserved"  # kept for a job that will start there, or as a spare
     NOBODY = "nobody"  # no live job may use the node: model, memory, labels, taints
     SHAPE = "shape"  # a part of a GPU, or a GPU that is cut, and nobody asks for such a part

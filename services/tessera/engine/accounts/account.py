@@ -20,10 +20,12 @@ from tessera.domain.storing.fast import replace
 from tessera.domain.work.phases import Phase
 from tessera.engine.accounts.dividing import NodeDivider, by_flavor
 from tessera.engine.accounts.in_line import GpuRequest, PoolInLine, request_of
+from tessera.engine.accounts.kept_windows import WindowsOfNodes
 from tessera.engine.accounts.owners import (
     NO_AMOUNTS,
     USE,
     Division,
+    GpuCause,
     GpuOwner,
     HeldPod,
     OwnedAmounts,
@@ -37,6 +39,8 @@ from tessera_schemas.facts import NodeSeen, PodsFound, RunUsed
 from tessera_schemas.ledger import (
     JOB_OF,
     AnyRecord,
+    Booked,
+    BookingEnded,
     ConfigSet,
     DevicesNoted,
     Finished,
@@ -53,6 +57,7 @@ from tessera_schemas.ledger import (
     TakenFact,
     UseNoted,
 )
+from tessera_schemas.shard.bookings import Rebooked
 
 HOUR_MS = 3_600_000
 NoteUse = Callable[[GpuOwner, int, int], None]
@@ -67,6 +72,7 @@ NAME_NODES = frozenset(
     {MigChangeBegun, MigChangeEnded, NodeDrained, NodeBackedOff, NodeChanged, PodsTakenOver, DevicesNoted}
 )
 """Records that change nodes by themselves; those of runs and earmarks change with these."""
+NAME_BOOKINGS = (Booked, Rebooked, BookingEnded)
 END_BACKOFFS = frozenset({Started, Finished})
 """Records after which a run's nodes may take pods again, also where nothing of what it holds changes."""
 PodsOfNodes = dict[str, list[HeldPod]]
@@ -122,8 +128,10 @@ class Account:
         self._pools: defaultdict[str, PoolInLine] = defaultdict(PoolInLine)
         self._free_lines: dict[str, Mapping[GpuOwner, OwnedAmounts]] = {}
         self._nodes: dict[str, Division] = {}
-        self._reopening: dict[str, tuple[int, Division]] = {}
+        self._windows = WindowsOfNodes()
+        self._reopening: dict[str, list[tuple[int, Division]]] = {}
         self._reopens: list[tuple[int, str]] = []
+        self._backed_off: set[str] = set()
 
     def take(self, message: LedgerMessage, state: State) -> None:
         """Follows a message; `state` is the one after it. One that the account has seen changes nothing."""
@@ -141,14 +149,13 @@ class Account:
             if (job_of := JOB_OF.get(kind)) is not None:
                 jobs[job_of(record)] = None
                 opened |= kind in END_BACKOFFS
-            if kind in NAME_NODES:
-                nodes |= dict.fromkeys(_nodes_named(record, message.facts, state))
+            nodes |= dict.fromkeys(self._nodes_of(record, message.facts, state))
         for job_id in jobs:
             job = state.jobs.get(job_id)
             nodes |= dict.fromkeys(self._follow_holders(job_id, job, state))
             pools |= self._follow_line(job_id, job, state)
         # Also nodes that pods of the run have left already, and which nobody holds for it any more. Few back off at once.
-        nodes |= dict.fromkeys(self._reopening if opened else ())
+        nodes |= dict.fromkeys(sorted(self._backed_off) if opened else ())
         for name in nodes:
             pools |= self._follow_node(name, state)
         self._follow_pools(pools)
@@ -200,12 +207,14 @@ class Account:
             self._follow_holders(job_id, state.jobs.get(job_id), state)
         for job in state.jobs.values():
             self._follow_line(job.job_id, job, state)
+        for booking in sorted(state.bookings.values(), key=lambda each: each.name):
+            self._windows.put(booking.name, booking)
         for name, _ in sorted(state.nodes.items()):
             self._follow_node(name, state)
         self._follow_pools(self._pools)
 
     def _go_to(self, ts: int) -> None:
-        """Time passes: full steps, and ends of back-offs on the way, each at its moment."""
+        """Time passes: full steps, and ends of back-offs and of windows on the way, each at its moment."""
         self.upto = self.upto or ts
         while True:
             step = self.upto - self.upto % self._step_ms + self._step_ms
@@ -222,12 +231,26 @@ class Account:
                 return
 
     def _reopen(self, until_ts: int, node: str) -> None:
-        """A node's back-off ends by time alone; one that was ended or made longer since has left nothing here."""
-        until, division = self._reopening.get(node, (0, NOTHING_THERE))
-        if until == until_ts:
+        """A back-off or a window of a node ends, or a window begins; what was changed since has left nothing here."""
+        ahead = self._reopening.get(node)
+        if ahead and ahead[-1][0] == until_ts:
             self.upto = until_ts
-            del self._reopening[node]
+            _, division = ahead.pop()
+            if ahead:
+                heappush(self._reopens, (ahead[-1][0], node))
             self._follow_pools(self._put_node(node, division))
+
+    def _nodes_of(self, record: AnyRecord, facts: Sequence[TakenFact], state: State) -> Sequence[str]:
+        """Nodes that a record changes by itself, with the booking that it may be about."""
+        if isinstance(record, NAME_BOOKINGS):
+            return self._follow_booking(record.name, state)
+        return _nodes_named(record, facts, state) if type(record) in NAME_NODES else ()
+
+    def _follow_booking(self, name: str, state: State) -> list[str]:
+        """The booking as it is now; returns the nodes that it has, or had."""
+        booking = state.bookings.get(name)
+        names, pools = self._windows.put(name, booking)
+        return sorted(names) + sorted(node.name for node in state.nodes.values() if node.pool in pools)
 
     def _follow_holders(self, job_id: str, job: Job | None, state: State) -> list[str]:
         """The job's run and earmark as they are now; returns the nodes of those that changed."""
@@ -285,15 +308,30 @@ class Account:
         """Divides the node anew; returns the pools whose free ones are others than before."""
         self._reopening.pop(name, None)
         node, backoff = state.nodes.get(name), state.backoffs.get(name)
+        (self._backed_off.discard if backoff is None else self._backed_off.add)(name)
         if node is None:
             return self._put_node(name, NOTHING_THERE)
         held = [pod for _, pods in sorted(self._on.get(name, {}).items()) for pod in pods]
-        drained = state.drains.get(name) is not None
-        closed = drained or (backoff is not None and backoff.until_ts > state.ts)
-        if closed and not drained and backoff is not None:
-            self._reopening[name] = backoff.until_ts, self._divide(state, node, held, False)
-            heappush(self._reopens, (backoff.until_ts, name))
-        return self._put_node(name, self._divide(state, node, held, closed))
+        if state.drains.get(name) is not None:
+            return self._put_node(name, self._divide(state, node, held, GpuCause.OUT))
+        # A back-off and windows may overlap in any way: of each time at which one of them begins or ends, the division
+        # that holds from then on is made now, while the node and its holders are at hand. Whatever changes them makes
+        # these anew.
+        out_until = 0 if backoff is None else backoff.until_ts
+        windows = self._windows.ahead(name, node.pool, state.ts)
+
+        def shut_at(ts: int) -> GpuCause | None:
+            if ts < out_until:
+                return GpuCause.OUT
+            return GpuCause.BOOKED if any(start <= ts < end for start, end in windows) else None
+
+        # Few nodes have such a time ahead, and all that it changes is told apart by one of three causes.
+        times = [ts for ts in sorted({out_until, *(ts for window in windows for ts in window)}) if ts > state.ts]
+        causes = {cause: self._divide(state, node, held, cause) for cause in map(shut_at, (state.ts, *times))}
+        if times:
+            self._reopening[name] = [(ts, causes[shut_at(ts)]) for ts in reversed(times)]
+            heappush(self._reopens, (times[0], name))
+        return self._put_node(name, causes[shut_at(state.ts)])
 
     def _put_node(self, name: str, now: Division) -> set[str]:
         before = self._nodes.pop(name, NOTHING_THERE)

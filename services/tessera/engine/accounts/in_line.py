@@ -27,6 +27,8 @@ BY_DECISION = {
     Code.WAITING_FOR_QUOTA: GpuCause.QUOTA,
     Code.QUEUE_STOPPED: GpuCause.STOPPED,
     Code.BUDGET_SPENT: GpuCause.BUDGET,
+    Code.WAITING_FOR_WINDOW: GpuCause.BOOKED,
+    Code.NODES_BOOKED: GpuCause.BOOKED,
 }
 ANY_MODEL = ""
 CountedKey = TypeVar("CountedKey")
@@ -144,7 +146,7 @@ class PoolInLine:
     def causes(self) -> Mapping[GpuOwner, OwnedAmounts]:
         """Owners of the free GPUs."""
         found = dict[GpuOwner, OwnedAmounts]()
-        decided = BY_DECISION.get(code) if (code := self._only_code()) is not None else None
+        decided = self._decided()
         for (pool, flavor, model, verdict), milli in self._sums.items():
             if not self._requests:
                 cause = GpuCause.NOTHING_WAITS
@@ -158,8 +160,11 @@ class PoolInLine:
             found[owner] = (found[owner][0] if owner in found else 0) + milli, 0, 0
         return found
 
-    def _only_code(self) -> Code | None:
-        return next(iter(self._codes)) if len(self._codes) == 1 else None
+    def _decided(self) -> GpuCause | None:
+        """The cause that the last decision about each job in line names, if it is one."""
+        # Jobs that wait for a window and jobs that would outlast one are kept by one thing: causes count.
+        causes = {BY_DECISION.get(code) if code is not None else None for code in self._codes}
+        return causes.pop() if len(causes) == 1 else None
 
 
 def _tally(counts: Counter[CountedKey], key: CountedKey, by: int) -> None:

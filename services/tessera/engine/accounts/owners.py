@@ -28,6 +28,9 @@ class GpuCause(StrEnum):
     STOPPING = "stopping"  # held by a run that ended or is to stop, until its pods are known to be gone
     OTHERS = "others"  # held by pods that Tessera does not manage
     OUT = "out"  # held by nobody, on a node that is not ready, cordoned, drained, silent or backed off
+    BOOKED = (
+        "booked"  # free in a window of a reservation, or each job in line waits for one, or would not leave in time
+    )
     RESERVED = "reserved"  # kept for a job that is to start there when more has ended
     EARMARKED = "earmarked"  # kept for a job by a plan, a cordon or a restart
     NOTHING_WAITS = "nothing_waits"  # free, and no job in line asks for a GPU of the pool
@@ -197,27 +200,28 @@ PodsByOwner = Sequence[tuple[GpuOwner, HeldPod]]
 Division = tuple[Mapping[GpuOwner, OwnedAmounts], FreeGpus | None]
 
 
-def divided(node: Node, flavor: str, held: Sequence[HeldPod], closed: bool) -> Division:
+def divided(node: Node, flavor: str, held: Sequence[HeldPod], shut: GpuCause | None) -> Division:
     """
     Owners of what the node has, and its free GPUs, which are in no line; with these all lines sum to the capacity's.
 
-    `held` are pods of runs, then of earmarks. `closed`: it takes nothing new, however well it is.
+    `held` are pods of runs, then of earmarks. `shut` is why it takes nothing new, however well it is.
     """
     if node.gone:
         return {}, None
-    pool, is_out = node.pool, closed or not node.ready
+    pool, shut = node.pool, shut if node.ready else GpuCause.OUT
     out = GpuOwner(pool, flavor, GpuCause.OUT)
     pods = [
         (
             out
-            if is_out and pod.cause in KEPT
+            # In the window of a reservation its own jobs have earmarks.
+            if shut is GpuCause.OUT and pod.cause in KEPT
             else GpuOwner(pool, flavor, pod.cause, pod.tenant, pod.queue, pod.user, pod.job, pod.project),
             pod,
         )
         for pod in held
     ]
-    gpus, free = _gpus(node, flavor, pods, is_out)
-    cpu, memory = _cpu_and_memory(node, flavor, pods, is_out)
+    gpus, free = _gpus(node, flavor, pods, shut)
+    cpu, memory = _cpu_and_memory(node, flavor, pods, shut)
     found = {GpuOwner(pool, flavor, GpuCause.CAPACITY): (node.gpus * WHOLE_GPU, node.cpu_milli, node.memory_bytes)}
     for owner in gpus | cpu:
         found[owner] = gpus.get(owner, 0), cpu.get(owner, 0), memory.get(owner, 0)
@@ -235,7 +239,9 @@ def _claimed(pods: PodsByOwner) -> dict[GpuOwner, OwnedAmounts]:
     return found
 
 
-def _gpus(node: Node, flavor: str, pods: PodsByOwner, is_out: bool) -> tuple[dict[GpuOwner, int], FreeGpus | None]:
+def _gpus(
+    node: Node, flavor: str, pods: PodsByOwner, shut: GpuCause | None
+) -> tuple[dict[GpuOwner, int], FreeGpus | None]:
     found = defaultdict[GpuOwner, int](int)
     if not node.gpus:
         return found, None
@@ -263,8 +269,8 @@ def _gpus(node: Node, flavor: str, pods: PodsByOwner, is_out: bool) -> tuple[dic
         found[GpuOwner(node.pool, flavor, GpuCause.OTHERS)] += took
         left[slot] -= took
     free = sum(left)
-    if is_out or not free:
-        found[GpuOwner(node.pool, flavor, GpuCause.OUT)] += free
+    if shut is not None or not free:
+        found[GpuOwner(node.pool, flavor, shut or GpuCause.OUT)] += free
         return found, None
     largest = left.count(WHOLE_GPU) * WHOLE_GPU or max(left)
     room = node.cpu_free, node.memory_free, node.pods_free
@@ -272,7 +278,7 @@ def _gpus(node: Node, flavor: str, pods: PodsByOwner, is_out: bool) -> tuple[dic
 
 
 def _cpu_and_memory(
-    node: Node, flavor: str, pods: PodsByOwner, is_out: bool
+    node: Node, flavor: str, pods: PodsByOwner, shut: GpuCause | None
 ) -> tuple[dict[GpuOwner, int], dict[GpuOwner, int]]:
     """CPU and memory by the same owners. What is free has no reason: what waits is compared with free GPUs alone."""
     cpu, memory = defaultdict[GpuOwner, int](int), defaultdict[GpuOwner, int](int)
@@ -284,7 +290,7 @@ def _cpu_and_memory(
     claims.append((GpuOwner(node.pool, flavor, GpuCause.OTHERS), node.others.cpu_milli, node.others.memory_bytes))
     if len(claims) <= len(pods):
         claims += [(owner, pod.cpu_milli, pod.memory_bytes) for owner, pod in pods if pod.cause in KEPT]
-    claims.append((GpuOwner(node.pool, flavor, GpuCause.OUT if is_out else GpuCause.FREE), cpu_left, memory_left))
+    claims.append((GpuOwner(node.pool, flavor, shut or GpuCause.FREE), cpu_left, memory_left))
     for owner, cpu_milli, memory_bytes in claims:
         # At most what is left: a pod goes on on a node that shrank, and the kubelet gives it what there is.
         took, took_memory = min(cpu_left, cpu_milli), min(memory_left, memory_bytes)

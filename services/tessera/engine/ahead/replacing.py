@@ -43,9 +43,12 @@ class LostNodes:
         lost, windows = self.missing(booking), tuple(booking.ahead(self._state.ts))
         if not lost or not booking.is_chosen or not windows or windows[0][0] <= self._state.ts:
             return None
+        # A number of GPUs may be had of fewer nodes, or of more: what is kept of it counts, not how many are lost.
+        # Of a number of nodes each lost one lacks.
         kept = sum(node.gpus for node in self._state.nodes.found(booking.nodes) if node.name in self._kept)
         lacks = booking.gpus - kept if booking.gpus else len(lost)
         found = list[str]()
+        # A booking never names more nodes than its record may, small as those may be that are left.
         room = NODES_MAX - len(booking.nodes) + len(lost)
         for node in self._others(booking, windows) if lacks > 0 else ():
             if len(found) >= room:
@@ -68,6 +71,8 @@ class LostNodes:
             self._taken.setdefault(name, []).extend(booking.windows)
 
     def _others(self, booking: Booking, windows: Sequence[WindowTimes]) -> Iterator[Node]:
+        # Its own nodes are no others of its own, also one that is lost now and well again in the very same message: a
+        # node is given up once, and a found one is another.
         own = frozenset(booking.nodes)
         for node in self._by_time:
             if self._tries <= 0:
@@ -79,6 +84,7 @@ class LostNodes:
 
     @cached_property
     def _free(self) -> dict[str, int]:
+        # Asked of each node once for all bookings: who runs there is the costly part of the choice.
         return {name: free_by(self._state, name) for name in self._well}
 
     @cached_property
@@ -88,6 +94,7 @@ class LostNodes:
 
     @cached_property
     def _taken(self) -> ByNode:
+        # Windows that are over are among them: a node is the same for them, and they go with their booking.
         found: ByNode = {}
         for booking in sorted(self._bookings.values(), key=lambda each: each.name):
             for name in booking.nodes or self._there:

@@ -8,7 +8,7 @@ add up to the idle ones exactly; idle is what no run holds. Exact integers, from
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -21,7 +21,7 @@ from tessera.domain.quota.idle import idle_policy
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.stops import pool_of
-from tessera.engine.ahead.booked_nodes import shut_now
+from tessera.engine.ahead.booked_nodes import is_well, shut_now
 from tessera.engine.claims.extended import serves_whole_gpus
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.fits import BundleKind, count_bundles, fits, kind_of, never_fits, never_key
@@ -30,6 +30,7 @@ from tessera_schemas.cluster.mig import GEOMETRIES
 from tessera_schemas.reasons import Code
 
 LEVELS_MAX = 4
+NOTHING_KEPT: Mapping[str, Stranded] = {}
 NODE_LEVEL, POOL_LEVEL, MODEL_LEVEL = "node", "pool", "model"
 
 
@@ -144,9 +145,9 @@ class Tally:
     """Takes the nodes of a pool one after the other; between two of them others may go on."""
 
     def __init__(
-        self, pool: str, wanted: RequestedShapes, marks: Iterable[Earmark], spares: frozenset[str] = frozenset()
+        self, pool: str, wanted: RequestedShapes, marks: Iterable[Earmark], kept: Mapping[str, Stranded] = NOTHING_KEPT
     ) -> None:
-        self._pool, self._asked, self._spares = pool, wanted, spares
+        self._pool, self._asked, self._kept_nodes = pool, wanted, kept
         self._whole, self._parts = _alike(wanted.whole), _alike(wanted.parts)
         self._slot = lru_cache(maxsize=None)(wanted.slot)
         self._kept: Counter[tuple[str, int]] = Counter()
@@ -188,7 +189,7 @@ class Tally:
         found: Counter[Stranded] = Counter({Stranded.OTHERS: len(node.gpu_others) * WHOLE_GPU})
         # One cause for all of a node's GPUs: whatever else keeps them idle, none can be used before the node is well.
         if not node.ready:
-            found[Stranded.RESERVED if node.name in self._spares else Stranded.FAULT] = every
+            found[self._kept_nodes.get(node.name, Stranded.FAULT)] = every
             return found
         found[Stranded.RESERVED] = every - rest
         if not (whole or parts) and (self._asked.whole or self._asked.parts):
@@ -284,8 +285,10 @@ class Tally:
 
 def tally_of(state: State, pool: str) -> Tally:
     """A tally for the nodes of a pool as they are now."""
-    # As of spares, it is said of booked nodes that they are kept: nothing is wrong with them.
-    return Tally(pool, asked(state, pool), state.earmarks.values(), find_spares(state, pool) | shut_now(state, pool))
+    # It is said of these nodes that they are kept: nothing is wrong with them. One that is out cannot be kept.
+    kept = dict.fromkeys(find_spares(state, pool), Stranded.RESERVED)
+    booked = (node.name for node in state.nodes.found(shut_now(state, pool)) if is_well(state, node))
+    return Tally(pool, asked(state, pool), state.earmarks.values(), kept | dict.fromkeys(booked, Stranded.BOOKED))
 
 
 def _alike(needs: Iterable[Need]) -> list[list[Need]]:

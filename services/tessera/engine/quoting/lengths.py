@@ -145,7 +145,11 @@ class LearntLengths:
         """Values of all of it, as JSON holds them."""
         running = [[run, *kind, started, at] for run, (kind, started, at) in self._running.items()]
         rows = {"ended": self._ended, "passed": self._passed, "evicted": self._evicted}
-        return {"running": running, "named": list(self._named), **{name: _packed(found) for name, found in rows.items()}}
+        return {
+            "running": running,
+            "named": list(self._named),
+            **{name: _packed(found) for name, found in rows.items()},
+        }
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:

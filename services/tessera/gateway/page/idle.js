@@ -5,7 +5,8 @@ import { el, gpus } from "./dom.js";
 // In the order of the legend. What fits nobody is one colour: the sentence says what is short.
 const CAUSES = {
   others: ["held by pods that Tessera does not manage", "other"],
-  reserved: ["kept for jobs that will start there, as spares, or reserved", "reserved"],
+  booked: ["kept within the window of a reservation", "reserved"],
+  reserved: ["kept for jobs that will start there, or as spares", "reserved"],
   none: ["free", "free"],
   nobody: ["fit nobody: no job may use them, by GPU model, labels or taints", "remainder"],
   shape: ["fit nobody: parts of GPUs that no job asks for", "remainder"],

@@ -8,11 +8,12 @@ const GROUPS = [
   ["held by jobs", paint("c0")], ["held, and not used", paint("unused")], ["reserved", paint("reserved")],
   ["idle", paint("waiting")], ["not available", paint("fault")],
 ];
-const GROUP_OF = { reserved: 2, earmarked: 2, out: 4, others: 4 };
+const GROUP_OF = { booked: 2, reserved: 2, earmarked: 2, out: 4, others: 4 };
 // Causes of the account, in the order in which they are told.
 const CAUSES = {
   others: ["held by pods that Tessera does not manage", "other"],
   out: ["on nodes that are not ready, cordoned, drained or backed off", "fault"],
+  booked: ["kept by reservations: in a window, or before one that all that waits would outlast", "reserved"],
   reserved: ["kept for jobs that will start there", "reserved"],
   earmarked: ["kept for jobs by plans, cordons and restarts", "reserved"],
   nothing_waits: ["free, and nothing waits", "free"],

@@ -44,6 +44,7 @@ WORDS: Mapping[str, str] = {
     GpuCause.STOPPING: "held by runs that stop",
     GpuCause.OTHERS: "held by pods that Tessera does not manage",
     GpuCause.OUT: "on nodes that are out: not ready, cordoned, drained, silent, backed off",
+    GpuCause.BOOKED: "kept by reservations: in a window, or before one that all that waits would outlast",
     GpuCause.RESERVED: "kept for jobs that start there once more has ended",
     GpuCause.EARMARKED: "kept for jobs by plans, cordons and restarts",
     GpuCause.NOTHING_WAITS: "free, and nothing waits for them",

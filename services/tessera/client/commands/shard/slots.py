@@ -26,7 +26,8 @@ from tessera_schemas.text.units import format_milli
 SAID = {
     Stranded.OTHERS: "held by pods that Tessera does not manage",
     Stranded.FAULT: "on nodes that are not ready, or drained",
-    Stranded.RESERVED: "kept for jobs that will start there, as spares, or reserved",
+    Stranded.BOOKED: "kept within the window of a reservation",
+    Stranded.RESERVED: "kept for jobs that will start there, or as spares",
     Stranded.NOBODY: "no job may use them: GPU model, labels, taints",
     Stranded.SHAPE: "parts of GPUs that no job asks for",
     Stranded.PODS: "their nodes take no more pods",

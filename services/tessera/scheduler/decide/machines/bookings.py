@@ -94,6 +94,8 @@ def mend_bookings(draft: Draft, before_ts: int) -> None:
     changed = any(type(record) in CHANGES for record in draft.records)
     if not (changed or state.ts // LOOK_MS != before_ts // LOOK_MS):
         return
+    # What is asked of all nodes is asked once for each pool, and only in messages that may change it: most touch
+    # neither nodes nor bookings, and pay for a look at their records.
     known = {pool: LostNodes(state, pool) for pool in sorted({each.pool for each in state.bookings.values()})}
     for name in sorted(each.name for each in state.bookings.values()):
         if draft.full:
