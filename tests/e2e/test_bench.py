@@ -11,6 +11,7 @@ from tessera.client.connect.connecting import open_store
 from tessera_lab.bench import __main__ as bench
 from tessera_lab.bench.alone.fold import fold
 from tessera_lab.bench.alone.growth import growth
+from tessera_lab.bench.alone.reservations import reservations
 from tessera_lab.bench.report import ReportRow
 from tessera_lab.bench.together.client import client, start
 from tessera_lab.bench.together.latency import latency
@@ -29,6 +30,7 @@ ROWS = [
     pytest.param(lambda: start(1, "single"), 1, id="start"),
     pytest.param(lambda: fold(10, 2), 1, id="fold"),
     pytest.param(lambda: growth(32, 2, 4), 2, id="growth"),
+    pytest.param(lambda: reservations(2, 4, (1, 2)), 4, id="reservations"),
 ]
 
 

@@ -5,7 +5,7 @@ Only `fold` writes here. The sorted indexes are derived from the tables and belo
 reads the base's and sees its own writes in the tables.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 
 from tessera.domain.devices.offers import DeviceClass, KnownLayout, KnownSelection, Offer
 from tessera.domain.devices.resources import NOTHING, Amount, Node
@@ -389,6 +389,13 @@ class State:
         new = (run for run in self.runs.found(self.runs.tried) if run.allocated_ts == self.ts or run.extra)
         begun = {run.run_id: None for run in new if any(place.node == node for place in run.places)}
         return self.runs.found(self.index.runs_on.get(node, {}) | begun)
+
+    def runs_among(self, nodes: Set[str]) -> list[Run]:
+        """Runs that hold something on any of the nodes, in no order: as `runs_on`, of many nodes at once."""
+        new = (run for run in self.runs.found(self.runs.tried) if run.allocated_ts == self.ts or run.extra)
+        begun = {run.run_id: None for run in new if any(place.node in nodes for place in run.places)}
+        known = self.index.runs_on
+        return self.runs.found({run_id: None for name in known.keys() & nodes for run_id in known[name]} | begun)
 
     def claiming_jobs(self) -> list[Job]:
         """Live jobs with claims on published devices, in no order; in an overlay also all that were written in it."""

@@ -13,6 +13,7 @@ from tessera_lab.bench.alone.fold import fold
 from tessera_lab.bench.alone.growth import growth
 from tessera_lab.bench.alone.kinds import kinds
 from tessera_lab.bench.alone.orders import growing_orders
+from tessera_lab.bench.alone.reservations import reservations
 from tessera_lab.bench.alone.restore import restore
 from tessera_lab.bench.report import ReportRow
 from tessera_lab.bench.together.client import client, start
@@ -49,9 +50,10 @@ BENCHES: dict[str, Bench] = {
     "restore": lambda asked: restore(asked.many, asked.rounds, asked.nodes),
     "ended": lambda asked: ended_jobs(asked.ended),
     "devices": lambda asked: devices(asked.rounds, asked.parked),
+    "reservations": lambda asked: reservations(asked.rounds),
 }
 
-LONG = ("flood", "kinds", "orders", "live-kinds", "many-jobs", "restore", "ended", "devices")
+LONG = ("flood", "kinds", "orders", "live-kinds", "many-jobs", "restore", "ended", "devices", "reservations")
 USUAL = [name for name in BENCHES if name not in LONG]
 """The others take minutes: they are asked for by name."""
 

@@ -8,20 +8,23 @@ worth while, and leaves with its notice. A job that names a booking runs on its 
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 
 from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job, Run
-from tessera.domain.quota.bookings import Booking
+from tessera.domain.quota.bookings import Booking, WindowTimes
 from tessera.domain.runtimes import JobKind, kind_of
 from tessera.domain.state import State
 from tessera.domain.work.stops import seconds_to_stop
 from tessera.engine.ahead.durations import quantile
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.bookings import BOOKINGS_MAX
 
 PERMILLE = 950
 """The quantile of the learnt runtimes by which a job without a time limit has left."""
 NOBODY: frozenset[str] = frozenset()
 DAY_MS = 86_400_000
+NODES_ASKED_MAX = 200
 ALL = "*"
 """No name of a booking: all nodes of the pool."""
 
@@ -87,6 +90,12 @@ def _begins(booking: Booking, ts: int) -> int:
     return next((start for start, _ in booking.ahead(ts)), booking.ends_ts)
 
 
+@lru_cache(maxsize=4 * BOOKINGS_MAX)
+def _as_set(nodes: tuple[str, ...]) -> frozenset[str]:
+    # Made once for all messages, and equal names share it: each message asks for those of all bookings anew.
+    return frozenset(nodes)
+
+
 class BookedNodes:
     """Windows of the bookings of a pool that are not over, as of one state."""
 
@@ -99,6 +108,8 @@ class BookedNodes:
         self._starts = [start for start, _, _ in self._windows]
         self._nodes: dict[str, frozenset[str]] = {}
         self._shut: dict[tuple[str, ...], frozenset[str]] = {}
+        self._by_node: dict[str, list[Booking]] = {}
+        self._is_indexed = False
         self._stays: dict[tuple[JobKind, int, bool, int | None], int] = {}
 
     def __bool__(self) -> bool:
@@ -150,22 +161,40 @@ class BookedNodes:
     def leaves_by(self, run: Run, nodes: Iterable[str]) -> tuple[int, Booking] | None:
         """When a run on these nodes has to be gone, for the booking of another, or as its own window ends."""
         job = self._state.jobs.get(run.job_id)
-        own, names = "" if job is None else job.booking, frozenset(nodes)
-        for start, end, each in self._windows:
-            if each.name == own:
-                # What began in the window leaves with it; one that comes later is another window's.
-                if start <= self._state.ts:
-                    return end, each
-            elif names & self.nodes_of(each):
-                # The first that begins: whoever has left for it is in no later one's way.
-                return start, each
-        return None
+        own, names, found = "" if job is None else job.booking, frozenset(nodes), list[tuple[WindowTimes, str, int]]()
+        others = {each.name: each for name in names for each in self._on(name)}
+        for each in others.values():
+            # The first that begins: whoever has left for it is in no later one's way.
+            if each.name != own and (window := next(each.ahead(self._state.ts), None)) is not None:
+                found.append((window, each.name, window[0]))
+        # What began in the window leaves with it; one that comes later is another window's.
+        mine = self._bookings.get(own)
+        if mine is not None and (window := mine.window_at(self._state.ts)) is not None:
+            found.append((window, own, window[1]))
+        if not found:
+            return None
+        _, name, at = min(found)
+        return at, self._bookings[name]
 
     def nodes_of(self, booking: Booking) -> frozenset[str]:
         """Names of the nodes of a booking that are there; of a whole pool all of them."""
         known = self._nodes.get(booking.name)
         if known is None:
-            known = self._nodes[booking.name] = frozenset(booking.nodes) or self._all()
+            known = self._nodes[booking.name] = _as_set(booking.nodes) or self._all()
+        return known
+
+    def _on(self, node: str) -> Sequence[Booking]:
+        # Few nodes are asked about in most messages, and a look at each booking for them is soon done. Where runs are
+        # everywhere, one look at all nodes of all bookings costs less than as many for each run.
+        if not self._is_indexed and len(self._by_node) >= NODES_ASKED_MAX:
+            self._is_indexed, self._by_node = True, {}
+            for each in self._bookings.values():
+                for name in self.nodes_of(each):
+                    self._by_node.setdefault(name, []).append(each)
+        known = self._by_node.get(node)
+        if known is None:
+            kept = () if self._is_indexed else self._bookings.values()
+            known = self._by_node[node] = [each for each in kept if node in self.nodes_of(each)]
         return known
 
     def _stay(self, job: Job) -> int:

@@ -57,6 +57,10 @@ def is_shut(state: State, node: str) -> bool:
     return state.drains.get(node) is not None or (backoff is not None and backoff.until_ts > state.ts)
 
 
+ClosedNodes = dict[str, tuple[Node, Node]]
+"""By name, a node and the same that takes nothing new."""
+
+
 def closed_nodes(state: State) -> set[str]:
     """The names of the nodes that take nothing new."""
     backed_off = (name for name, backoff in state.backoffs.items() if backoff.until_ts > state.ts)
@@ -87,12 +91,13 @@ def nodes_for(
     avoid: Sequence[str] = (),
     with_spares: bool = False,
     shut: Collection[str] = frozenset(),
+    closed: ClosedNodes | None = None,
 ) -> list[Node]:
     """
     The nodes of a pool and flavor ("" for all) as decisions see them: one that takes nothing new is not ready.
 
     Spares are not ready either, except for jobs that may start on them (`with_spares`); nor those that are `shut` to
-    the job, as they are kept for others.
+    the job, as they are kept for others. `closed` remembers what such nodes were like when they were asked for last.
     """
     drained = closed_nodes(state)
     if not with_spares:
@@ -104,8 +109,18 @@ def nodes_for(
     if flavor:
         nodes = [node for node in nodes if state.tree.is_on(node, flavor)]
     if drained:
-        nodes = [replace(node, ready=False) if node.name in drained else node for node in nodes]
+        known = {} if closed is None else closed
+        nodes = [_closed(node, known) if node.name in drained else node for node in nodes]
     return nodes
+
+
+def _closed(node: Node, known: ClosedNodes) -> Node:
+    # The very object of before for a node that has not changed: who remembers findings by nodes looks at those alone
+    # that are others, and reservations keep thousands of nodes from a job for as long as their windows are ahead.
+    was = known.get(node.name)
+    if was is None or was[0] is not node:
+        was = known[node.name] = node, replace(node, ready=False)
+    return was[1]
 
 
 def nodes_without(state: State, *gone: Run | Earmark) -> dict[str, Node]:

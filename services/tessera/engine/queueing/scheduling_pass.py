@@ -9,7 +9,7 @@ from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
 from tessera.domain.work.gang import Gang
 from tessera.engine.ahead.booked_nodes import NOBODY, BookedNodes, booked_reason
-from tessera.engine.placement.capacity import nodes_for, nodes_without
+from tessera.engine.placement.capacity import ClosedNodes, nodes_for, nodes_without
 from tessera.engine.placement.fits import BundleKind
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.placement.rows.shortage import lone_kind
@@ -85,6 +85,7 @@ class CapacityCache(dict[tuple[str, str, bool, bool, frozenset[str]], FreeCapaci
     def __init__(self) -> None:
         super().__init__()
         self.blocked: dict[str, BlockedJobs] = {}
+        self._closed: ClosedNodes = {}
 
     def renewed(
         self,
@@ -102,7 +103,10 @@ class CapacityCache(dict[tuple[str, str, bool, bool, frozenset[str]], FreeCapaci
         """
         # Without some earmarks, for one question, it is a second view: the first one remembers what was searched in
         # vain, and would forget it for the gain.
-        nodes, scoring = nodes_for(state, pool, flavor, avoid, with_spares, shut), find_scoring_policy(state, pool)
+        if len(self._closed) > 2 * len(state.nodes):
+            self._closed.clear()  # of nodes that are no more
+        nodes = nodes_for(state, pool, flavor, avoid, with_spares, shut, self._closed)
+        scoring = find_scoring_policy(state, pool)
         if without:
             less = nodes_without(state, *without)
             nodes = [less.get(node.name, node) for node in nodes]

@@ -117,7 +117,7 @@ def _empty_nodes(draft: Draft, pool: str) -> None:
     state = draft.state
     booked = BookedNodes(state, pool)
     near = booked.begun_by(state.ts + NEAR_MS)
-    runs = {run.run_id: run for name in near for run in state.runs_on(name) if not run.stopping}
+    runs = {run.run_id: run for run in state.runs_among(near) if not run.stopping}
     for _, run in sorted(runs.items()):
         if draft.full:
             return
