@@ -154,7 +154,7 @@ class Account:
             job = state.jobs.get(job_id)
             nodes |= dict.fromkeys(self._follow_holders(job_id, job, state))
             pools |= self._follow_line(job_id, job, state)
-        # Also nodes that pods of the run have left already, and which nobody holds for it any more. Few back off at once.
+        # Also nodes that pods of the run have left already: nobody holds them for it any more. Few back off at once.
         nodes |= dict.fromkeys(sorted(self._backed_off) if opened else ())
         for name in nodes:
             pools |= self._follow_node(name, state)
