@@ -9,6 +9,10 @@ from typing import Annotated
 from pydantic import Field
 
 from tessera_schemas.base import Count, Lenient, Millis
+from tessera_schemas.text.units import format_age
+
+TOLD_MAX_MS = 30 * 86_400_000
+"""A start that is further ahead is told as one that is not within that time."""
 
 Permille = Annotated[int, Field(ge=0, le=1000, description="Thousandths")]
 
@@ -28,6 +32,22 @@ class StartQuote(Lenient):
     evicted_permille: Annotated[
         Permille, Field(description="Chance that its run is stopped for others before its end, in thousandths")
     ] = 0
+    words: Annotated[str, Field(description="The bounds in words, as of the answer")] = ""
+
+    def in_words(self, now_ms: int) -> str:
+        """The bounds as people are told them: `in 12m (50 %), by 40m (80 %), not within 30 days (95 %)`."""
+        if self.by_95_ts < now_ms + 1000:
+            return "now"
+        bounds = (("in", self.by_50_ts, 50), ("by", self.by_80_ts, 80), ("by", self.by_95_ts, 95))
+        return ", ".join(f"{bound_words(ts, now_ms, word)} ({chance} %)" for word, ts, chance in bounds)
+
+
+def bound_words(ts: int, now_ms: int, word: str = "") -> str:
+    """One bound from now on: `in 12m`, `now`, or that it is not within thirty days."""
+    ahead = ts - now_ms
+    if ahead > TOLD_MAX_MS:
+        return f"not within {TOLD_MAX_MS // 86_400_000} days"
+    return f"{word} {format_age(ahead)}".strip() if ahead >= 1000 else "now"
 
 
 class QuoteScores(Lenient):

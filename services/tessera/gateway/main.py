@@ -17,6 +17,7 @@ from tessera.gateway.operations.handlers import Handlers
 from tessera.gateway.reading.account import AccountReader
 from tessera.gateway.reading.hub import Hub
 from tessera.gateway.reading.logs import Logs
+from tessera.gateway.reading.quotes import SharedQuotes
 from tessera.gateway.reading.specs import Specs
 from tessera.gateway.reading.streaming import Streams
 from tessera.gateway.reading.views import SharedStatus, SharedViews
@@ -73,6 +74,7 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
         clock,
         SharedStatus(StatusReader(ports.bus, ports.ledger, ports.store, clock, settings.shard, "gateway"), clock),
         AccountReader(ports.bus, settings.shard, clock),
+        SharedQuotes(ports.store, clock, settings.views_seconds),
     )
     app = application(settings, Guard(settings, tokens, clock, measures, ports.spans), handlers)
     listener = await listen(app, settings, Door(settings, measures, clock))

@@ -9,6 +9,7 @@ named here, or asks for a line in `NOT_READ`.
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from tessera.gateway.operations.routes import ROUTES, Route
@@ -62,6 +63,9 @@ async def rivals(world: World) -> None:
     committed.commit(orders=(committed.line(),))
     committed.commit(work_refused(tenant=RIVAL, group=f"batch/Job/{RIVAL}/uid-0"))
     await world.publish_what_is_committed()
+    quote = {f"by_{chance}_ts": committed.ts for chance in (10, 50, 80, 95)} | {"ts": committed.ts}
+    waiting = [job.job_id for job in committed.state.jobs.values() if job.tenant == RIVAL]
+    world.views.quotes = orjson.dumps({"n": 1, "ts": committed.ts, "quotes": dict.fromkeys([MINE, *waiting], quote)})
 
 
 @pytest.fixture

@@ -38,12 +38,14 @@ from tessera.gateway.operations.health_reports import HealthReports
 from tessera.gateway.operations.listing import ListHandlers
 from tessera.gateway.operations.paging import JobPages
 from tessera.gateway.operations.resizing import SizeHandlers
+from tessera.gateway.quoting.handlers import QuoteHandlers
 from tessera.gateway.reading.account import AccountReader
 from tessera.gateway.reading.budgets import budget_notes
 from tessera.gateway.reading.consequences import told_consequences
 from tessera.gateway.reading.explaining import KeptAnswers, explained, known_starts, list_positions
 from tessera.gateway.reading.groups import groups_of, idle_groups
 from tessera.gateway.reading.logs import Logs
+from tessera.gateway.reading.quotes import SharedQuotes
 from tessera.gateway.reading.specs import Specs
 from tessera.gateway.reading.streaming import Streams
 from tessera.gateway.reading.views import SharedStatus, SharedViews
@@ -98,8 +100,9 @@ class Handlers:
         clock: Clock,
         status: SharedStatus,
         account: AccountReader,
+        quotes: SharedQuotes,
     ) -> None:
-        self._status = status
+        self._status, self._quotes = status, quotes
         accounts = AccountHandlers(state, account, clock, self._pools_of)
         self.account, self.usage = accounts.account, accounts.usage
         self._settings, self._state, self._views = settings, state, views
@@ -118,6 +121,8 @@ class Handlers:
         self.scale_service, self.shift_roles = sizes.scale_service, sizes.shift_roles
         self.roll_service = sizes.roll_service
         self.resize_pods = sizes.resize_pods
+        quoting = QuoteHandlers(state, clock, quotes, self._pools_of)
+        self.quotes, self.quote_scores = quoting.quotes, quoting.scores
         self._starts: dict[str, tuple[float, dict[str, LineStart]]] = {}
 
     # -- jobs
@@ -218,7 +223,8 @@ class Handlers:
         if view is None:
             ended = self._state.ended.get(known.job_id)
             raise no_such_job(known.job_id) if ended is None else Refusal(ended.not_shown(self._clock.now_ms()))
-        return json_response(models.OneJob(as_of=n, job=view))
+        quote = await self._quotes.of(known.job_id) if view.phase == Phase.QUEUED else None
+        return json_response(models.OneJob(as_of=n, job=view, quote=quote))
 
     async def wait_for_job(self, request: web.Request) -> web.Response:
         """Answers as `get_job` once the job has ended, or with what it is when the caller's time is over."""
@@ -445,6 +451,7 @@ class Handlers:
     async def line(self, request: web.Request) -> web.Response:
         """Answers with the order of the pools that the caller sees, and why its own jobs in it wait."""
         caller, ts = request[CALLER], self._clock.now_ms()
+        await self._quotes.fresh()
         lines = [self._kept.of(self._line_of, pool, caller.tenant) for pool in sorted(self._pools_of(caller))]
         items = tuple(place for line in lines for place in line)
         return json_response(models.QueueLine(as_of=self._state.n, ts=ts, items=items))
@@ -458,7 +465,7 @@ class Handlers:
 
     def _line_of(self, pool: str, tenant: str | None) -> list[models.LinePlace]:
         starts = self._starts_of(pool, self._clock.now_ms())
-        return list(list_positions(self._state, pool, tenant, starts))
+        return list(list_positions(self._state, pool, tenant, starts, self._quotes.told))
 
     def _starts_of(self, pool: str, now_ms: int) -> dict[str, LineStart]:
         # Expected starts as they were a moment ago, so that the search takes a twentieth of the time at most.

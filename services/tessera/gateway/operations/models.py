@@ -29,6 +29,7 @@ from tessera_schemas.config import Config
 from tessera_schemas.events import BudgetSpentV1
 from tessera_schemas.job import CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason
+from tessera_schemas.shard.quotes import StartQuote
 from tessera_schemas.views import JobView, LineStart, NodeView, QueueView, ShareView
 from tessera_schemas.work.short_form import full_job
 from tessera_schemas.work.spec_changes import PodSize, RoleSizes, RoleSteps, ShiftKey, SpecChanges
@@ -214,6 +215,7 @@ class CancelledJobs(Lenient):
 class OneJob(Lenient):
     as_of: AsOf
     job: JobView
+    quote: Annotated[StartQuote | None, Field(description="When it starts, of a job that waits for GPUs")] = None
 
 
 class JobPage(Lenient):
@@ -358,6 +360,7 @@ class LinePlace(Lenient):
         int, Field(description="Milliseconds since the submit spent in earlier runs, not in waiting")
     ] = 0
     expected_start: Annotated[LineStart | None, Field(description="Expected start; left out where unknown")] = None
+    quote: Annotated[StartQuote | None, Field(description="When it starts; left out where unknown")] = None
     borrows: Annotated[bool, Field(description="Whether it is beyond the nominal quotas above it")] = False
 
 

@@ -23,7 +23,16 @@ ListedPhase = Literal[
 ListOrder = Literal["newest", "live"]
 
 
-class JobQuery(Strict):
+class PageQuery(Strict):
+    """A page of a list."""
+
+    limit: Annotated[int, Field(ge=1, le=PAGE_MAX)] = 100
+    cursor: Annotated[
+        str, StringConstraints(max_length=200), Field(description="Cursor: `next` of the page before")
+    ] = ""
+
+
+class JobQuery(PageQuery):
     """Filter for a list of jobs."""
 
     tenant: Annotated[Name | None, Field(description="Tenant to list, for operators; tenants see their own")] = None
@@ -47,10 +56,6 @@ class JobQuery(Strict):
         Field(description="`newest` job first; or `live`: live jobs, refused work, ended jobs, each oldest first"),
     ] = "newest"
     count: Annotated[bool, Field(description="Count all jobs that match, on this page and on others")] = False
-    limit: Annotated[int, Field(ge=1, le=PAGE_MAX)] = 100
-    cursor: Annotated[
-        str, StringConstraints(max_length=200), Field(description="Cursor: `next` of the page before")
-    ] = ""
 
 
 def known_type(text: str) -> str:

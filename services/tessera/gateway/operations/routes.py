@@ -8,6 +8,7 @@ from tessera.gateway.operations import account_models, dataset_models, models, q
 from tessera.gateway.operations.health_reports import HealthReportBody, NotedHealth
 from tessera.gateway.operations.queries import NoQuery
 from tessera.gateway.operations.rollouts import RolloutBody
+from tessera.gateway.quoting import models as quote_models
 from tessera_schemas.shard.status import ShardStatus
 
 PROBLEMS = (401, 403, 429)
@@ -228,6 +229,15 @@ ROUTES = (
         queries.AccountQuery,
     ),
     _read("/v1/line", "line", "List the jobs in line, the next one first", models.QueueLine, (422,)),
+    _read(
+        "/v1/quotes",
+        "quotes",
+        "List when waiting jobs start with which chance, the soonest first",
+        quote_models.QuoteList,
+        (422,),
+        queries.PageQuery,
+    ),
+    _read("/v1/quotes/scores", "quote_scores", "Say how the last weeks' quotes held", quote_models.ScoreList, (422,)),
     _read("/v1/shares", "shares", "List who holds and has used how much for its weight", models.ShareList, (422,)),
     _read("/v1/status", "status", "Say who leads, what waits and what is wrong", ShardStatus, (422,)),
     _read("/v1/me", "me", "Say whom the token speaks for", models.Me, (422,)),

@@ -18,6 +18,7 @@ from tessera.engine.queueing.shares import would_borrow
 from tessera.gateway.operations.models import Explained, LinePlace, ShownChange, ShownHolder
 from tessera.kernel.ports import Clock
 from tessera_schemas.reasons import PublicReason, Reason
+from tessera_schemas.shard.quotes import StartQuote
 from tessera_schemas.views import LineStart
 
 KEPT_MAX, KEPT_SECONDS = 256, 1.0
@@ -126,7 +127,11 @@ def known_starts(state: State, pool: str, now_ms: int) -> dict[str, LineStart]:
 
 
 def list_positions(
-    state: State, pool: str, tenant: str | None, starts: Mapping[str, LineStart] = MappingProxyType({})
+    state: State,
+    pool: str,
+    tenant: str | None,
+    starts: Mapping[str, LineStart] = MappingProxyType({}),
+    quote_of: Callable[[str], StartQuote | None] = lambda job_id: None,
 ) -> Iterator[LinePlace]:
     """Jobs of a pool's newest order that still wait; of those hidden from `tenant` only place, queue, size and wait."""
     told: dict[Hashable, str] = {}
@@ -155,6 +160,7 @@ def list_positions(
             user=job.user if own else "",
             why=why_of(job.reason) if own and job.reason is not None else "",
             expected_start=starts.get(job.job_id) if own else None,
+            quote=quote_of(job.job_id) if own else None,
         )
 
 
