@@ -14,6 +14,7 @@ from tessera.gateway.entrance.tokens import TokenFile
 from tessera.gateway.measures import Measures
 from tessera.gateway.operations.commanding import Arrivals, Commands
 from tessera.gateway.operations.handlers import Handlers
+from tessera.gateway.quoting.asking import AskedQuotes
 from tessera.gateway.reading.account import AccountReader
 from tessera.gateway.reading.hub import Hub
 from tessera.gateway.reading.logs import Logs
@@ -75,6 +76,7 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
         SharedStatus(StatusReader(ports.bus, ports.ledger, ports.store, clock, settings.shard, "gateway"), clock),
         AccountReader(ports.bus, settings.shard, clock),
         SharedQuotes(ports.store, clock, settings.views_seconds),
+        AskedQuotes(books.state, ports.bus, clock, settings.shard),
     )
     app = application(settings, Guard(settings, tokens, clock, measures, ports.spans), handlers)
     listener = await listen(app, settings, Door(settings, measures, clock))

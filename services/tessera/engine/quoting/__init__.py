@@ -57,18 +57,22 @@ def quote(outlook: Outlook, seed: int, job_ids: Sequence[str] = (), futures: int
 
 
 def draw_quotes(
-    outlook: Outlook, seed: int, job_ids: Sequence[str] = (), futures: int = FUTURES
+    outlook: Outlook, seed: int, job_ids: Sequence[str] = (), futures: int = FUTURES, steps: int = STEPS_MAX
 ) -> Generator[None, None, list[Quote]]:
-    """Draw such quotes in slices of one future each, between which others may work; the outlook must not change."""
+    """
+    Draw such quotes in slices of one future each, between which others may work; the outlook must not change.
+
+    All futures together are of so many steps at most.
+    """
     # A future goes on until all who are asked about have started, so that a quote of one job alone costs the least.
     now, wanted = outlook.now, set(job_ids)
     asked = [at for at, job in enumerate(now.waiting) if not wanted or job.job_id in wanted]
-    chance, waits, left = Draws(seed), {at: list[int]() for at in asked}, STEPS_MAX
+    chance, waits, left = Draws(seed), {at: list[int]() for at in asked}, steps
     # What one future leaves of its part is for the rest: most end early, and a few are long.
     for drawn in range(futures):
         # A slice must end soon, so that one long future does not get what all the short ones left.
         part = left // (futures - drawn)
-        played = play(outlook, chance.split(), asked, min(part, PART_MOST * STEPS_MAX // futures))
+        played = play(outlook, chance.split(), asked, min(part, PART_MOST * steps // futures))
         left -= played.steps
         for at, found in waits.items():
             late = max(1, played.until - now.ts) * ONE // max(ONE >> LATE_BITS, chance.part())

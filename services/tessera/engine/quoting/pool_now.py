@@ -132,9 +132,9 @@ def pool_now(state: State, pool: str) -> PoolNow:
     )
 
 
-def with_new(now: PoolNow, job_id: str, shape: JobShape) -> PoolNow:
+def with_new(now: PoolNow, job_id: str, shape: JobShape, not_before: int = 0, deadline_ts: int = 0) -> PoolNow:
     """The pool with a job besides that is submitted now."""
-    return now._replace(waiting=(*now.waiting, WaitingNow(job_id, shape, now.ts)))
+    return now._replace(waiting=(*now.waiting, WaitingNow(job_id, shape, now.ts, not_before, deadline_ts)))
 
 
 def shape_of(tree: QueueTree, job: Job) -> JobShape | None:

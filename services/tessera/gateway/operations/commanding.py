@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import structlog
 from aiohttp import web
@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.state import State
 from tessera.engine.queueing.entry import entry_faults, key_conflict
-from tessera.gateway.entrance.bodies import written
-from tessera.gateway.entrance.problems import all_of, refused
+from tessera.gateway.entrance.bodies import read_body, written
+from tessera.gateway.entrance.problems import REFUSED, Refusal, all_of, name_spec, refused
+from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations import models
 from tessera.gateway.settings import GatewaySettings
 from tessera.kernel.errors import Full, Poison, Transient, UnknownOutcome
@@ -22,6 +23,7 @@ from tessera.kernel.messaging.requests import Requester
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas import subjects
+from tessera_schemas.base import Strict, job_id
 from tessera_schemas.commands import (
     TENANT_COMMAND,
     Answer,
@@ -36,9 +38,12 @@ from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import JobQueued, JobTurnedAway
 from tessera_schemas.reasons import Code, Reason, is_temporary
 from tessera_schemas.shard.records import ResizeBegun, ResizeRequested, RolesRequested, RolesShifted
+from tessera_schemas.text.reading import besides
+from tessera_schemas.work.short_form import ShortFormError
 
 log = structlog.get_logger()
 KEY_HEADER = "Idempotency-Key"
+SubmitForm = TypeVar("SubmitForm", bound=Strict)
 
 
 class Commands:
@@ -95,6 +100,63 @@ class Commands:
         except Transient as error:
             log.warning("command_not_stored", tenant=tenant, error=str(error))
             raise refused(Code.UNAVAILABLE, detail="nothing was stored") from error
+
+
+class Submits:
+    """Submits as clients send them, read as the commands that admission judges."""
+
+    def __init__(self, commands: Commands, state: State, shard: str) -> None:
+        self._commands, self._state, self._shard = commands, state, shard
+
+    async def read(self, request: web.Request, caller: Caller) -> dict[str, Any]:
+        """The command that the body asks for, with its key. Raises Refusal."""
+        body = await read_submit(request, models.SubmitEnvelope)
+        key, missing = read_key(request, body.key), list[Reason]()
+        if key is None:
+            said = "an idempotency key is required, so that a retry finds the same job"
+            missing.append(Reason(code=Code.MISSING_FIELD, field=KEY_HEADER, detail=said))
+        if body.spec is None and body.template is None:
+            said = "a job's spec, or a template with its parameters"
+            missing.append(Reason(code=Code.MISSING_FIELD, field="spec", detail=said))
+        if key is None or missing:
+            raise all_of(missing)
+        return await self.command(body, key, caller)
+
+    async def command(self, body: models.SubmitEnvelope, key: str, caller: Caller) -> dict[str, Any]:
+        """The command under a key, as the user to whom the token is bound. Raises Refusal."""
+        tenant = caller.tenant or ""
+        try:
+            return _as_user(body.command(key, tenant), caller.user)
+        except ShortFormError as error:
+            raise await self._all_against(body, key, tenant, error) from error
+
+    async def _all_against(self, body: models.SubmitEnvelope, key: str, tenant: str, error: ShortFormError) -> Refusal:
+        # All that is against a job with quantities that are none: admission says the rest, if it answers.
+        own = error.reasons("spec.")
+        rest = body.model_copy(update={"spec": error.made, "dry_run": True})
+        try:
+            await self._commands.send(tenant, rest.command(key, tenant))
+        except Refusal as refusal:
+            return Refusal(*besides(own, refusal.reasons if refusal.status == REFUSED else ()))
+        return Refusal(*own)
+
+    async def judge(self, tenant: str, command: Mapping[str, Any], known: Job | EndedJob | None) -> Answer:
+        """Admission's answer to a dry run that the ledger would take in, too. Raises Refusal with all against it."""
+        answer = await self._commands.send(tenant, command)
+        if answer is None:
+            raise refused(Code.UNAVAILABLE, detail="admission has not answered; nothing was stored")
+        job = job_id(self._shard, tenant, command["key"])
+        if against := find_ledger_faults(self._state, known, tenant, command, job):
+            raise all_of(against)
+        return answer
+
+
+async def read_submit(request: web.Request, model: type[SubmitForm]) -> SubmitForm:
+    """The body of a submit, which tells of a field within the spec by its whole path. Raises Refusal."""
+    try:
+        return await read_body(request, model)
+    except Refusal as refusal:
+        raise Refusal(*map(name_spec, refusal.reasons)) from refusal
 
 
 class Arrivals:
@@ -213,3 +275,14 @@ def read_key(request: web.Request, in_body: str | None) -> str | None:
         return models.SubmitEnvelope(key=given).key
     except ValidationError:
         raise refused(Code.INVALID_FIELD, KEY_HEADER, "1 to 200 printable characters without blanks") from None
+
+
+def _as_user(command: dict[str, Any], user: str) -> dict[str, Any]:
+    # The submit as that of the user to whom the token is bound, if it is. Raises Refusal where it names another.
+    if not user:
+        return command
+    said, at = (command["spec"], "spec.user") if command["kind"] == "submit_job" else (command, "user")
+    if said.get("user") not in (None, "", user):
+        way_out = f"the token is bound to user {user}; leave user out, or submit with a token of the one it names"
+        raise refused(Code.FORBIDDEN, at, way_out)
+    return command | ({"user": user} if said is command else {"spec": said | {"user": user}})

@@ -20,7 +20,7 @@ from tessera.engine.queueing.updates import update_faults
 from tessera.gateway.entrance.bodies import read_body, read_query
 from tessera.gateway.entrance.guard import CALLER
 from tessera.gateway.entrance.loop_shares import SHARE
-from tessera.gateway.entrance.problems import REFUSED, Refusal, all_of, json_response, name_spec, no_such_job, refused
+from tessera.gateway.entrance.problems import Refusal, all_of, json_response, no_such_job, refused
 from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations import models, queries
 from tessera.gateway.operations.accounting import AccountHandlers
@@ -28,8 +28,8 @@ from tessera.gateway.operations.commanding import (
     KEY_HEADER,
     Arrivals,
     Commands,
+    Submits,
     digest_of,
-    find_ledger_faults,
     read_key,
     spec_of,
 )
@@ -38,6 +38,7 @@ from tessera.gateway.operations.health_reports import HealthReports
 from tessera.gateway.operations.listing import ListHandlers
 from tessera.gateway.operations.paging import JobPages
 from tessera.gateway.operations.resizing import SizeHandlers
+from tessera.gateway.quoting.asking import AskedQuotes
 from tessera.gateway.quoting.handlers import QuoteHandlers
 from tessera.gateway.reading.account import AccountReader
 from tessera.gateway.reading.budgets import budget_notes
@@ -68,10 +69,8 @@ from tessera_schemas.commands import (
     UpdateJob,
 )
 from tessera_schemas.config import Queue
-from tessera_schemas.reasons import Code, PublicReason, Reason
-from tessera_schemas.text.reading import besides
+from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.views import LineStart
-from tessera_schemas.work.short_form import ShortFormError
 
 JOB_ID = re.compile(r"[a-z2-7]{20}")
 CANCELS_AT_ONCE = 64
@@ -101,11 +100,13 @@ class Handlers:
         status: SharedStatus,
         account: AccountReader,
         quotes: SharedQuotes,
+        asked: AskedQuotes,
     ) -> None:
         self._status, self._quotes = status, quotes
         accounts = AccountHandlers(state, account, clock, self._pools_of)
         self.account, self.usage = accounts.account, accounts.usage
         self._settings, self._state, self._views = settings, state, views
+        self._submits = Submits(commands, state, settings.shard)
         self._commands, self._arrivals, self._streams, self._logs = commands, arrivals, streams, logs
         self._specs, self._clock = specs, clock
         self._kept = KeptAnswers(state, clock)
@@ -121,8 +122,8 @@ class Handlers:
         self.scale_service, self.shift_roles = sizes.scale_service, sizes.shift_roles
         self.roll_service = sizes.roll_service
         self.resize_pods = sizes.resize_pods
-        quoting = QuoteHandlers(state, clock, quotes, self._pools_of)
-        self.quotes, self.quote_scores = quoting.quotes, quoting.scores
+        quoting = QuoteHandlers(state, clock, settings.shard, quotes, asked, self._submits, self._pools_of)
+        self.quotes, self.quote_scores, self.quote = quoting.quotes, quoting.scores, quoting.quote
         self._starts: dict[str, tuple[float, dict[str, LineStart]]] = {}
 
     # -- jobs
@@ -135,7 +136,7 @@ class Handlers:
         caller = request[CALLER]
         if caller.tenant is None:
             raise refused(Code.FORBIDDEN, "Authorization", "submit with a token of the job's tenant")
-        command = await self._submit_command(request, caller.tenant, caller.user)
+        command = await self._submits.read(request, caller)
         key = command["key"]
         if command.get("dry_run") is True:
             return await self._judged(caller.tenant, command, key)
@@ -160,44 +161,10 @@ class Handlers:
         notes = (*answer.notes, *self._budget_notes(caller.tenant, command))
         return self._submitted(caller, job, key, "queued", 201, notes, known.number)
 
-    async def _submit_command(self, request: web.Request, tenant: str, user: str) -> dict[str, Any]:
-        # The command that the body asks for, to be judged by admission. Raises Refusal.
-        try:
-            body = await read_body(request, models.SubmitEnvelope)
-        except Refusal as refusal:
-            raise Refusal(*map(name_spec, refusal.reasons)) from refusal
-        key, missing = read_key(request, body.key), list[Reason]()
-        if key is None:
-            said = "an idempotency key is required, so that a retry finds the same job"
-            missing.append(Reason(code=Code.MISSING_FIELD, field=KEY_HEADER, detail=said))
-        if body.spec is None and body.template is None:
-            said = "a job's spec, or a template with its parameters"
-            missing.append(Reason(code=Code.MISSING_FIELD, field="spec", detail=said))
-        if key is None or missing:
-            raise all_of(missing)
-        try:
-            return _as_user(body.command(key, tenant), user)
-        except ShortFormError as error:
-            raise await self._all_against(body, key, tenant, error) from error
-
-    async def _all_against(self, body: models.SubmitEnvelope, key: str, tenant: str, error: ShortFormError) -> Refusal:
-        # All that is against a job with quantities that are none: admission says the rest, if it answers.
-        own = error.reasons("spec.")
-        rest = body.model_copy(update={"spec": error.made, "dry_run": True})
-        try:
-            await self._commands.send(tenant, rest.command(key, tenant))
-        except Refusal as refusal:
-            return Refusal(*besides(own, refusal.reasons if refusal.status == REFUSED else ()))
-        return Refusal(*own)
-
     async def _judged(self, tenant: str, command: dict[str, Any], key: str) -> web.Response:
-        # Answer that the job would be admitted. Raises Refusal with all that admission has against it.
-        answer = await self._commands.send(tenant, command)
-        if answer is None:
-            raise refused(Code.UNAVAILABLE, detail="admission has not answered; nothing was stored")
+        # Answer that the job would be admitted. Raises Refusal with all that is against it.
         job = job_id(self._settings.shard, tenant, key)
-        if against := find_ledger_faults(self._state, self._remembered(job), tenant, command, job):
-            raise all_of(against)
+        answer = await self._submits.judge(tenant, command, self._remembered(job))
         notes = (*answer.notes, *self._budget_notes(tenant, command))
         body = models.StoredSubmit(job_id=job, key=key, state="dry_run", as_of=self._state.n, notes=notes)
         return json_response(body)
@@ -406,6 +373,8 @@ class Handlers:
         told = await self._logs.said_of_start(known) if isinstance(known, Job) else ""
         if told:
             answer = answer.model_copy(update={"said": (*answer.said, told), "notes": (told, *answer.notes)})
+        if isinstance(known, Job) and answer.phase == Phase.QUEUED:
+            answer = answer.model_copy(update={"quote": await self._quotes.of(known.job_id)})
         return json_response(answer)
 
     def _explained(self, job: str, tenant: str | None) -> models.Explained | None:
@@ -580,14 +549,3 @@ class Handlers:
         if job == own and caller.tenant is not None and self._known(job) is None:
             return job, caller.tenant
         return job, self._live(request).tenant
-
-
-def _as_user(command: dict[str, Any], user: str) -> dict[str, Any]:
-    # The submit as that of the user to whom the token is bound, if it is. Raises Refusal where it names another.
-    if not user:
-        return command
-    said, at = (command["spec"], "spec.user") if command["kind"] == "submit_job" else (command, "user")
-    if said.get("user") not in (None, "", user):
-        way_out = f"the token is bound to user {user}; leave user out, or submit with a token of the one it names"
-        raise refused(Code.FORBIDDEN, at, way_out)
-    return command | ({"user": user} if said is command else {"spec": said | {"user": user}})

@@ -466,7 +466,7 @@ class Explained(Lenient):
     Why a job stands where it stands, recomputed from the state; names of other tenants are left out.
 
     `notes` are all sentences beside the first; `said`, `others`, `holders` and `changes` have them apart. `tried` is
-    how many changes were tried.
+    how many changes were tried. `quote` says when a job that waits starts, left out where that is not known.
     """
 
     as_of: AsOf
@@ -487,6 +487,7 @@ class Explained(Lenient):
     other_holders: tuple[str, ...] = ()
     changes: tuple[ShownChange, ...] = ()
     tried: Count = 0
+    quote: StartQuote | None = None
 
 
 class StoppedWork(Lenient):
