@@ -18,6 +18,8 @@ GARBAGE_OBJECTS = 500_000
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Jobs": {
         "submit": ("jobs.submit.submit", "Submit a job: a file, a command or a template"),
+        "quote": ("jobs.quotes.quote", "Say when a job would start, and what would start it earlier"),
+        "quotes": ("jobs.quotes.quotes", "List when waiting jobs start; say how often that held"),
         "rerun": ("jobs.rerun.rerun", "Submit a job's spec again as a new job"),
         "ls": ("shard.views.ls", "List jobs"),
         "get": ("shard.views.get", "Show one job"),

@@ -264,7 +264,7 @@ def test_squeue_start_has_slurms_columns_and_says_what_is_not_known() -> None:
     known = view("queued", reason=reason, number=7, user="ada")
     unknown = view("queued", job_id="b" * 20, reason=reason, number=8, user="ada")
     start = LineStart(at_ts=NOW, rests_on=("time_limits",), nodes=("gpu-1", "gpu-2"))
-    title, first, second = table(start_columns({ARRAY: start}, NOW), [known, unknown], gap=1, wide=True)
+    title, first, second = table(start_columns({ARRAY: start}, {}, NOW), [known, unknown], gap=1, wide=True)
     assert " ".join(title.split()) == "JOBID PARTITION NAME USER ST START_TIME NODES SCHEDNODES NODELIST(REASON)"
     at = fields.time_of(NOW)
     assert first.split() == ["7", "research", "train", "ada", "PD", at, "2", "gpu-[1-2]", "(Resources)"]

@@ -74,6 +74,9 @@ class RememberedViews:
     async def expected_starts(self) -> dict[str, object]:
         return {}
 
+    async def quotes(self) -> dict[str, object]:
+        return {}
+
     async def job(self, named: str) -> JobView:
         for each in jobs():
             if named == str(each.number):

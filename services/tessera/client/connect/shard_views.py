@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tessera.domain.devices.free_slots import Slots
     from tessera.gateway.operations.models import ToldConsequences, WorkGroups
     from tessera_schemas.config import Config
+    from tessera_schemas.shard.quotes import StartQuote
     from tessera_schemas.work.templates import JobTemplate
 
 ENDED = frozenset(phase.value for phase in TERMINAL)
@@ -127,6 +128,24 @@ class ShardViews:
         start = "expected_start"
         told = {job_id: place[start] for job_id, place in (await self.places()).items() if place.get(start)}
         return {job_id: LineStart.model_validate(found, extra="ignore") for job_id, found in told.items()}
+
+    async def quotes(self) -> "dict[str, StartQuote]":
+        """Quotes of waiting jobs by their ids, of those that one may see."""
+        from tessera_schemas.shard.quotes import StartQuote
+
+        rows, page = list[Any](), await self._get("/v1/quotes", limit=PAGE)
+        while page.get("next"):
+            rows += page["items"]
+            page = await self._get("/v1/quotes", limit=PAGE, cursor=page["next"])
+        found = (*rows, *page["items"])
+        return {row["job_id"]: StartQuote.model_validate(row["quote"], extra="ignore") for row in found}
+
+    async def quote_words(self, job_id: str) -> str:
+        """Quote of a waiting job in words; "" where there is none."""
+        from tessera.client.connect.api import path_of
+
+        found = (await self._get(path_of(job_id))).get("quote")
+        return str(found["words"]) if found else ""
 
     async def nodes(self) -> list[NodeView]:
         """All nodes by pool, then name."""

@@ -42,7 +42,8 @@ def _answer_lines(found: Mapping[str, Any], now_ms: int) -> list[str]:
     holders = [_held(each["text"], each["since_ts"], each["until_ts"], now_ms) for each in found.get("holders", ())]
     holders += found.get("other_holders", ())
     changes = [change["text"] for change in found.get("changes", ())]
-    said = [found["sentence"], *place, *found.get("said", ()), *others]
+    quote = [f"It starts {found['quote']['words']}, by its quote."] if found.get("quote") else []
+    said = [found["sentence"], *place, *quote, *found.get("said", ()), *others]
     return _paragraphs(said, holders, changes, found.get("tried", 0))
 
 

@@ -14,7 +14,7 @@ from tessera.kernel.ports import Clock, ProjectionStore
 from tessera_schemas.shard.quotes import KeptQuotes, StartQuote
 
 AGE_SECONDS = 1.0
-NONE = KeptQuotes(n=0, ts=0, quotes={})
+NONE = KeptQuotes(n=0, ts=0, quotes={}, scores={})
 
 log = structlog.get_logger()
 

@@ -11,6 +11,7 @@ import orjson
 import typer
 
 from tessera.client.commands.context import AccessOptions, Format, command
+from tessera.client.commands.jobs.quotes import quote_beside, quote_lines
 from tessera.client.connect.where import Where
 from tessera.client.input import files
 from tessera.client.outcomes import Exit, Failure, Mistaken, Refused, Submitted
@@ -96,6 +97,7 @@ async def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be sent and answered; nothing is taken in")
     ] = False,
+    quote: Annotated[bool, typer.Option("--quote", help="Say when it starts, with which chance")] = False,
     output: Format = Output.TABLE,
 ) -> Exit | None:
     """Submit a job: `tessera submit -f job.yaml`, `tessera submit --gpus 8 -- python train.py`, or from a template."""
@@ -106,8 +108,9 @@ async def submit(
         return None
     if against is not None:
         await submitting.refuse(at.find, at.identity, asked, key, against)
+    told = await quote_beside(at.find(), at.identity, asked) if quote else None
     async with submitting.submitted(at.find(), at.identity, asked, key) as sent:
-        show_submitted(sent.done, output)
+        show_submitted(sent.done, output, told)
         return await report_end(sent, timeout) if wait else None
 
 
@@ -229,16 +232,18 @@ AS_TOLD = {
 """What is said of a submit that the ledger has not answered."""
 
 
-def show_submitted(done: Submitted, output: Output) -> None:
-    """Print what became of a submit, for people or programs."""
+def show_submitted(done: Submitted, output: Output, quote: Json | None = None) -> None:
+    """Print what became of a submit, for people or programs, and its quote beside it."""
     if output.for_programs:
         said = {"job_id": done.job_id, "key": done.key, "admitted": done.admitted, "state": done.state}
-        said["notes"] = list(done.notes)
+        said |= {"notes": list(done.notes)} | ({} if quote is None else {"quote": quote})
         show_value(output, said, None)
     else:
         for note in done.notes:
             notify(note)
         print(f"job {done.job_id} {AS_TOLD.get(done.state, 'admitted')}")
+        for line in () if quote is None else quote_lines(quote):
+            print(line)
 
 
 async def _dry_run(

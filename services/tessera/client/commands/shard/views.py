@@ -102,7 +102,8 @@ async def get(at: AccessOptions, job: JobReference, output: Format = Output.TABL
         tasks = {} if found.array is None else {"failed_tasks": plain(failed)}
         show_value(output, plain(found) | {"ran_on": found.nodes} | tasks | spec, as_of)
         return
-    more = [("starts", await _start_of(views, found)), ("ran on", ", ".join(found.nodes))]
+    more = [("starts", await _start_of(views, found)), ("quote", await _quote_of(views, found))]
+    more.append(("ran on", ", ".join(found.nodes)))
     if found.currency and found.restarts:
         more.append(("attempts", costs_of_runs(await _runs_of(where, at.identity, found), SystemClock().now_ms())))
     for name, value in [*job_facts(found, SystemClock().now_ms()), *((name, value) for name, value in more if value)]:
@@ -149,6 +150,13 @@ async def _start_of(views: ShardViews, job: JobView) -> str:
     if starts is None:
         return ""
     return starts[job.job_id].words if job.job_id in starts else "not known"
+
+
+async def _quote_of(views: ShardViews, job: JobView) -> str:
+    """Quote of a waiting job in words; "" where there is none."""
+    with suppress(Failure, Refused, Transient):
+        return await views.quote_words(job.job_id) if job.phase == "queued" else ""
+    return ""
 
 
 @command

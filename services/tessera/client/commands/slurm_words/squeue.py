@@ -3,6 +3,7 @@
 import getpass
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 from tessera.client.commands.context import AccessOptions, command
 from tessera.client.connect.connecting import accounts_of, bound_user
 from tessera.client.connect.shard_views import ENDED, LIVE
-from tessera.client.outcomes import Exit, Failure
+from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.sending import ordering
 from tessera.client.slurm.listing import fields, words
 from tessera.client.slurm.listing.queue_fields import heading, in_order, line_of, long_lines, rows_as, titles_over
@@ -19,8 +20,10 @@ from tessera.client.slurm.listing.words import submitter
 from tessera.client.views.completing import complete_jobs, complete_list_of_jobs
 from tessera.client.views.rendering import Column, Output, local_time, notify, show
 from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import Transient
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.reasons import PublicReason
+from tessera_schemas.shard.quotes import StartQuote
 from tessera_schemas.views import JobView, LineStart, NodeView, QueueView
 from tessera_schemas.work.arrays import task_ranges
 
@@ -64,7 +67,7 @@ async def squeue(
     """List jobs that wait or run, with Slurm's columns."""
     output = "json" if as_json else output
     if start and (fields_ is not None or output != "table"):
-        way_out = "programs read `expected_start` of GET /v1/line"
+        way_out = "programs read `expected_start` and `quote` of GET /v1/line"
         raise Failure(Exit.USAGE, f"squeue --start: a table with columns of its own; {way_out}")
     check_clusters(at, clusters)
     (whose, owner), named = await _who_is_here(at) if me else (user, None), list_of(jobs)
@@ -86,9 +89,13 @@ async def squeue(
     now_ms = SystemClock().now_ms()
     if start:
         found = [job for job in found if job.phase == "queued"]
-        starts = await views.expected_starts()
-        found.sort(key=lambda job: (starts[job.job_id].at_ts if job.job_id in starts else INT_MAX, job.submitted_ts))
-        show(Output.TABLE, start_columns(starts, now_ms), found, None, gap=1, titles=not noheader)
+        starts, quotes = await views.expected_starts(), dict[str, StartQuote]()
+        with suppress(Failure, Refused, Transient):  # a gateway of before has none, and the list stands without them
+            quotes = await views.quotes()
+        at_ms = {job_id: quote.by_50_ts for job_id, quote in quotes.items()}
+        at_ms |= {job_id: start.at_ts for job_id, start in starts.items()}
+        found.sort(key=lambda job: (at_ms.get(job.job_id, INT_MAX), job.submitted_ts))
+        show(Output.TABLE, start_columns(starts, quotes, now_ms), found, None, gap=1, titles=not noheader)
         return code
     found = found if order is None else in_order(found, order, now_ms)
     found = [task for job in found for task in tasks_to_come(job)] if array else found
@@ -324,8 +331,17 @@ def queue_columns(now_ms: int, long: bool = False) -> list[Column[JobView]]:
     return [fields.column(name, now_ms, fields.TITLES.get(name, name.upper())) for name in names]
 
 
-def start_columns(starts: Mapping[str, LineStart], now_ms: int) -> list[Column[JobView]]:
-    """Columns of `squeue --start`; N/A for a job whose start is not known."""
+def start_columns(
+    starts: Mapping[str, LineStart], quotes: Mapping[str, StartQuote], now_ms: int
+) -> list[Column[JobView]]:
+    """Columns of `squeue --start`; N/A for a job whose start is not known, or that has no quote."""
+
+    def bound(chance: int) -> Column[JobView]:
+        def time_by(job: JobView) -> str:
+            quote = quotes.get(job.job_id)
+            return "N/A" if quote is None else fields.time_of(getattr(quote, f"by_{chance}_ts"))
+
+        return Column(f"BY_{chance}%", time_by, right=True)
 
     def time_of(job: JobView) -> str:
         return fields.time_of(starts[job.job_id].at_ts) if job.job_id in starts else "N/A"
@@ -334,7 +350,8 @@ def start_columns(starts: Mapping[str, LineStart], now_ms: int) -> list[Column[J
         return words.node_list(starts[job.job_id].nodes) if job.job_id in starts else "(null)"
 
     *first, _, nodes, reason = queue_columns(now_ms)
-    told = [Column("START_TIME", time_of, right=True), nodes, Column("SCHEDNODES", nodes_of, shrinks=True)]
+    bounds = (bound(chance) for chance in (50, 80, 95)) if quotes else ()
+    told = [Column("START_TIME", time_of, right=True), *bounds, nodes, Column("SCHEDNODES", nodes_of, shrinks=True)]
     return [*first, *told, reason]
 
 
