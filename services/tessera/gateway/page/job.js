@@ -5,6 +5,7 @@ import { actions, submitWith } from "./acting.js";
 import * as array from "./array.js";
 import { el, gpus, jobLink, moment, row, span, table, waited } from "./dom.js";
 import * as log from "./log.js";
+import { quoted } from "./quotes.js";
 import * as story from "./story.js";
 import { attempts, by, timeline } from "./timeline.js";
 
@@ -20,10 +21,10 @@ export async function load(id) {
   const others = [...new Set(told.events.map(by).filter(Boolean))].slice(-NAMED_MAX);
   const named = await Promise.all(others.map((other) => ask(`v1/jobs/${other}`).then((found) => [other, found.job.name]).catch(() => [other, ""])));
   const failed = await array.failedOf(known.job);
-  return { job: known.job, failed, why, told: told.events, whole: told.whole, names: new Map(named), tenant: me.tenant };
+  return { job: known.job, quote: known.quote, failed, why, told: told.events, whole: told.whole, names: new Map(named), tenant: me.tenant };
 }
 
-export function show({ job, failed, why, told, whole, names, tenant }, again) {
+export function show({ job, quote, failed, why, told, whole, names, tenant }, again) {
   story.watch(again);
   const phase = array.phaseOf(job);
   const facts = [["Phase", job.held ? `${phase}, on hold` : phase], ["Tenant", job.tenant], ["Queue", job.queue], ["Class", job.priority_class]];
@@ -34,6 +35,7 @@ export function show({ job, failed, why, told, whole, names, tenant }, again) {
   else facts.push(["Asks for", `${[`${gpus(job.gpu_milli)} GPUs`, ...(job.device_classes ?? []).map(([name, count]) => `${count} of class ${name}`)].join(", ")} in ${job.pods} pod${job.pods === 1 ? "" : "s"}`], ["Attempt", String(job.attempt)], ["Restarts", String(Math.max(0, job.attempt - 1))], ["Stopped for others", String(job.evictions)]);
   if (job.task_of) facts.push(["Task", [`${job.task} of `, jobLink(job.task_of, job.name)]]);
   if (!job.array) facts.push([job.phase === "queued" ? "Waits" : "Waited", `${span(waited(job, Date.now()))}${job.attempt > 1 ? ", before all its runs together" : ""}`]);
+  if (quote) facts.push(["Starts", quoted(quote)]);
   if (job.saved_ts) facts.push(["Saved", [moment(job.saved_ts), job.saved_path ? ` at ${job.saved_path}` : ""]]);
   if (job.gpu_use) facts.push(["GPUs used", used(job.gpu_use)]);
   if (job.currency) facts.push(["Cost", cost(job, Date.now())]);

@@ -5,6 +5,7 @@ import { calendar } from "./calendar.js";
 import { el, gpus, jobLink, moment, row, table, words } from "./dom.js";
 import { causesInOrder, colourOf, heldBack, legend, paint, sentenceOf, whereabouts } from "./idle.js";
 import { backgroundOf, giveLooks, lookOf } from "./looks.js";
+import { scores } from "./quotes.js";
 import { chart } from "./usage.js";
 
 const WHOLE = 1000;
@@ -14,13 +15,13 @@ const HOLDING = ["allocated", "binding", "running", "evicting"];
 const NOTHING_IDLE = { stranded: [], reserved: [], unclaimed: "nothing_waits" };
 
 export async function load() {
-  const [nodes, queues, slots, idle, kept, usage, jobs] = await Promise.all([
-    ask("v1/nodes"), ask("v1/queues"), ask("v1/slots"), ask("v1/idle"), ask("v1/reservations"), ask(`v1/usage?hours=${HOURS}`), allJobs(HOLDING.map((phase) => `phase=${phase}`).join("&")),
+  const [nodes, queues, slots, idle, kept, held, usage, jobs] = await Promise.all([
+    ask("v1/nodes"), ask("v1/queues"), ask("v1/slots"), ask("v1/idle"), ask("v1/reservations"), ask("v1/quotes/scores"), ask(`v1/usage?hours=${HOURS}`), allJobs(HOLDING.map((phase) => `phase=${phase}`).join("&")),
   ]);
   const there = nodes.items.filter((node) => !node.gone);
   const unclaimed = new Map(slots.items.map((pool) => [pool.pool, pool.unclaimed]));
   const byNode = new Map(idle.items.map((each) => [each.node, { ...each, unclaimed: unclaimed.get(each.pool) }]));
-  return { nodes: there, queues: queues.items, pools: slots.items, kept: kept.items, usage, idle: byNode, holders: holders(jobs) };
+  return { nodes: there, queues: queues.items, pools: slots.items, kept: kept.items, scores: held.items, usage, idle: byNode, holders: holders(jobs) };
 }
 
 // By node: who holds how much of each device slot. Jobs that the caller may not see are missing here.
@@ -51,7 +52,7 @@ export function show(data) {
     el("div", { class: "columns" },
       el("section", {}, el("h2", {}, "Free slots"), slots(data.pools), el("h2", {}, "Queues"), queues(data.queues)),
       el("section", {}, el("h2", {}, `GPUs over the last ${HOURS} hours`), chart(data.usage, HOURS))),
-    ...calendar(data.kept, Date.now()), ...sick(data.nodes), el("h2", {}, "Nodes"),
+    ...calendar(data.kept, Date.now()), ...scores(data.scores), ...sick(data.nodes), el("h2", {}, "Nodes"),
     el("p", { class: "soft" }, "Each bar is a node's GPUs in their order: one colour a job, with stripes where colours run out, those that nobody holds by cause as in the list above, and grey what you may not see by name."),
     mosaic(data),
   ];

@@ -2,6 +2,7 @@
 
 import { ask } from "./api.js";
 import { choice, el, field, gpus, jobLink, moment, reasonOf, row, span, table, waited } from "./dom.js";
+import { quoted } from "./quotes.js";
 
 const KEPT = "tessera-queue"; // survives the tab: what a person has chosen here, never a token
 const chosen = { first: null, user: "", ...kept() };
@@ -52,7 +53,7 @@ function put(items, data) {
 }
 
 const rowOf = (item, mine) => row(heads, [String(item.position), item.job_id ? jobLink(item.job_id, item.name) : "another tenant's", item.queue, item.tenant,
-  item.user, gpus(item.gpu_milli), "", ...(item.job_id ? [start(item.expected_start), reasonOf(item.why) || "not looked at yet"] : ["", ""])], { class: mine ? "mine" : "" });
+  item.user, gpus(item.gpu_milli), "", ...(item.job_id ? [start(item), reasonOf(item.why) || "not looked at yet"] : ["", ""])], { class: mine ? "mine" : "" });
 
 export function show(data) {
   const first = chosen.first ?? Boolean(data.tenant); // on for a tenant until somebody turns it off
@@ -71,7 +72,7 @@ export function show(data) {
       field("whose", "I am", choice("whose", [["", data.user || (data.tenant ? `anybody of ${data.tenant}` : "nobody")], ...names(data.items, "user", chosen.user)], chosen.user, (value) => { keep({ user: value }); fill(); })),
       el("label", { class: "tick" }, el("input", { type: "checkbox", id: "first", checked: first, oninput: (event) => { keep({ first: event.target.checked }); fill(); } }), "Mine first")),
     data.items.length ? null : el("p", {}, "Nobody waits."), list,
-    el("p", { class: "soft" }, "A start is expected of jobs for which room is kept, where the ends of the runs before them are known. No other start can be known. The line names 512 jobs of a pool at most; tessera ls lists all that wait."),
+    el("p", { class: "soft" }, "A start is expected of jobs for which room is kept, where the ends of the runs before them are known. All who wait for GPUs have a quote: times by which they start with a chance of 50, 80 and 95 %. The line names 512 jobs of a pool at most; tessera ls lists all that wait."),
   ];
 }
 
@@ -79,9 +80,9 @@ export function show(data) {
 // those that name that user.
 const isMine = (item, { tenant, user }) => Boolean(item.job_id && (chosen.user || user ? item.user === (chosen.user || user) : tenant));
 
-function start(expected) {
-  if (!expected) return "not known";
-  return el("div", {}, el("div", {}, expected.words), el("div", { class: "soft" }, moment(expected.at_ts)));
+function start({ expected_start: expected, quote }) {
+  if (!expected && !quote) return "not known";
+  return el("div", {}, expected ? el("div", {}, expected.words) : null, expected ? el("div", { class: "soft" }, moment(expected.at_ts)) : null, quote ? quoted(quote) : null);
 }
 
 const names = (items, key, besides) => [...new Set([...items.map((item) => item[key]), besides])].filter(Boolean).sort().map((name) => [name, name]);
