@@ -219,10 +219,10 @@ def last_cursor(message: LedgerMessage) -> Cursor | None:
 
 def cursors_of(message: LedgerMessage) -> Iterator[Cursor]:
     """The cursors of all events of `message`, in order."""
-    return (Cursor(message.n, i) for i, _, _ in _told(message))
+    return (Cursor(message.n, i) for i, _, _ in _list_told(message))
 
 
-def _told(message: LedgerMessage) -> Iterator[tuple[int, AnyRecord, str]]:
+def _list_told(message: LedgerMessage) -> Iterator[tuple[int, AnyRecord, str]]:
     """
     The events of a message: the index by which each is known, its record, and of a reservation the tenant told.
 
@@ -253,8 +253,10 @@ def _is_told(record: AnyRecord) -> bool:
 
 def _events(shard: str, message: LedgerMessage, message_jobs: MessageJobs) -> Iterator[StoredEvent]:
     source, time, sequence = f"/tessera/{shard}", rfc3339(message.ts), f"{message.n:0{SEQUENCE_DIGITS}}"
-    for i, record, tenant in _told(message):
-        event, job, data = _reserved(record, tenant) if tenant else DESCRIBE[type(record)](message_jobs, record)
+    for i, record, tenant in _list_told(message):
+        event, job, data = (
+            _describe_reservation(record, tenant) if tenant else DESCRIBE[type(record)](message_jobs, record)
+        )
         envelope: JsonData = {
             "specversion": "1.0",
             "id": f"{message.n}.{i}",
@@ -437,7 +439,7 @@ def _node_changed(message_jobs: MessageJobs, record: AnyNodeRecord) -> EventPart
     return event, Subject("", subjects.OPERATOR, record.pool or NOBODY), said.to_data()
 
 
-def _reserved(record: AnyRecord, tenant: str) -> EventParts:
+def _describe_reservation(record: AnyRecord, tenant: str) -> EventParts:
     """Event of a reservation for one of the tenants that it is for, which is told of no other."""
     event = record.event or public.ReservationEvent
     fields = record.model_dump(mode="json", include=set(event.model_fields))
