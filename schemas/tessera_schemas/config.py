@@ -45,6 +45,9 @@ class Tenant(Strict):
         Count,
         Field(le=1_000_000, description="Weight in a shared queue; 0: only capacity that no weighted tenant asks for"),
     ] = later(1)
+    promises: Annotated[
+        bool, Field(description="Whether its jobs may have their start promised, for the policy's price")
+    ] = later(False)
     webhooks: Annotated[
         tuple[Webhook, ...], Field(max_length=16, description="HTTP receivers of its events, made by `apply`")
     ] = later(())
@@ -348,6 +351,9 @@ class Policy(Strict):
             "that have waited less; bounds how long shorter jobs pass it",
         ),
     ] = later(172_800)
+    promise_price_percent: Annotated[
+        Count, Field(le=1_000, description="Price of a promised start: percent of its nodes for the job's time limit")
+    ] = later(25)
     restart_place_seconds: Annotated[
         Count,
         Field(

@@ -516,6 +516,11 @@ class ReservationMadeV1(ReservationEvent):
     windows: tuple[PublicWindow, ...] = ()
     nodes: tuple[str, ...] = ()
     why: str = ""
+    job: Annotated[str, Field(description="Id of the job whose start in time is promised so; empty: none")] = ""
+    price_gpu_ms: Annotated[
+        int, Field(description="Price of the promise in thousandths of a GPU times milliseconds")
+    ] = 0
+    price_micros: Annotated[int, Field(description="Price of the promise in millionths of the currency's unit")] = 0
 
 
 class ReservationRefusedV1(ReservationEvent):
@@ -541,10 +546,16 @@ class ReservationUnservedV1(ReservationEvent):
 
 
 class ReservationEndedV1(ReservationEvent):
-    """Its last window is `over`, or an operator has `asked` for its end."""
+    """
+    Its last window is `over`, or an operator has `asked` for its end.
+
+    A promise is `kept`, or `broken` for the `reason` and its price given back, or `dropped` with its job.
+    """
 
     type: ClassVar[str] = "io.tessera.reservation.ended.v1"
     why: str = ""
+    job: Annotated[str, Field(description="Id of the job whose start in time was promised; empty: none")] = ""
+    reason: PublicReason | None = None
 
 
 class CloudEvent(Lenient):

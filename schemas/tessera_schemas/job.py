@@ -427,6 +427,10 @@ class JobSpec(Strict):
             description="Latest end: once a run of its time limit would be over later, the job is cancelled; 0: none"
         ),
     ] = later(0)
+    start_by_ts: Annotated[
+        Millis,
+        Field(description="Time by which its start is to be promised, for the policy's price; 0: no promise"),
+    ] = later(0)
     reservation: Annotated[
         Annotated[Name, Field(description="Advance reservation in whose windows, and on whose nodes alone, it runs")]
         | None,
@@ -446,7 +450,7 @@ class JobSpec(Strict):
         grows, near = any(role.gang < role.most for role in self.roles), any(role.neighbours for role in self.roles)
         limited = self.time_limit_seconds is not None
         fault = WholeJob(self.array, self.service, self.attach_to, self.after, grows, near, limited).fault()
-        fault = fault or self._fault_of_deadline()
+        fault = fault or self._fault_of_deadline() or self._fault_of_promise()
         if fault := fault or self.retry.fault_in({role.name for role in self.roles}, self.service is not None):
             raise ValueError(fault)
         return self
@@ -458,6 +462,18 @@ class JobSpec(Strict):
             return "deadline_ts: goes by how long a run may last; say time_limit_seconds, too"
         if self.begin_ts + self.time_limit_seconds * 1000 > self.deadline_ts:
             return "deadline_ts: a run of its time limit from begin_ts on ends later; lower the limit"
+        return ""
+
+    def _fault_of_promise(self) -> str:
+        if not self.start_by_ts:
+            return ""
+        others = ("array", "service", "session", "attach_to", "reservation")
+        if other := next((name for name in others if getattr(self, name) is not None), ""):
+            return f"start_by_ts: a start is promised to a job of its own, without {other}"
+        if self.time_limit_seconds is None:
+            return "start_by_ts: the price goes by how long a run may last; say time_limit_seconds, too"
+        if self.begin_ts > self.start_by_ts:
+            return "start_by_ts: it is before begin_ts"
         return ""
 
     @model_validator(mode="after")

@@ -44,8 +44,10 @@ def test_a_sample_leaves_no_field_at_its_default(entry: Registered) -> None:
 
 
 LATER = {
-    "record.booked.v1": {"node_count", "gpus", "gpu_model"},
-    "record.booking_ended.v1": {"pool", "who"},
+    "record.booked.v1": {"node_count", "gpus", "gpu_model", "job", "price_gpu_ms", "price_micros"},
+    "record.booking_ended.v1": {"pool", "who", "job", "reason"},
+    "io.tessera.reservation.made.v1": {"job", "price_gpu_ms", "price_micros"},
+    "io.tessera.reservation.ended.v1": {"job", "reason"},
     "record.booking_refused.v1": {"pool"},
     "answer.v1": {"ended", "notes", "existing", "number"},
     "command.cancel_job.v1": {"now"},
@@ -84,6 +86,7 @@ LATER = {
         "after",
         "begin_ts",
         "deadline_ts",
+        "start_by_ts",
         "reservation",
         "start_timeout_seconds",
         "groups",

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from tessera_schemas import events
-from tessera_schemas.base import Millis, Name, NodeName, Positive, Strict, Text
+from tessera_schemas.base import Count, JobId, Millis, Name, NodeName, Positive, Strict, Text
 from tessera_schemas.reasons import Reason
 from tessera_schemas.shard.records import AnyFact, AnyRecord, PoolTold
 
@@ -15,6 +15,10 @@ WINDOWS_MAX = 64
 LENGTH_MIN_MS, LENGTH_MAX_MS = 60_000, 31 * 86_400_000
 AHEAD_MAX_MS = 366 * 86_400_000
 BOOKINGS_MAX = 1_000
+PROMISE_PREFIX = "promise-"
+"""Beginning of the names of promises, and of no other booking."""
+PROMISE_ENDS = ("kept", "broken", "dropped")
+"""What becomes of a promise."""
 
 Whom = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(/[\x21-\x7e]{1,128})?$")]
 """A tenant, or one user of it (`lab/ana`)."""
@@ -113,6 +117,14 @@ class Booked(AnyRecord, event=events.ReservationMadeV1):
     node_count: Annotated[Positive, Field(le=NODES_MAX)] | None = None
     gpus: Positive | None = None
     gpu_model: Annotated[str, StringConstraints(max_length=63)] = ""
+    job: Annotated[
+        JobId | Literal[""], Field(description="Job whose start in time is promised so, alone to have the nodes")
+    ] = ""
+    price_gpu_ms: Annotated[
+        Count,
+        Field(description="Price of a promise in thousandths of a GPU times milliseconds"),
+    ] = 0
+    price_micros: Annotated[Count, Field(description="Price of a promise in millionths, for budgets in money")] = 0
 
 
 class Rebooked(AnyRecord, event=events.ReservationChangedV1):
@@ -153,10 +165,17 @@ class BookingRefused(AnyRecord, event=events.ReservationRefusedV1):
 
 
 class BookingEnded(AnyRecord, event=events.ReservationEndedV1):
-    """A booking is no more: its last window is `over`, or it was `asked` for."""
+    """
+    A booking is no more: its last window is `over`, or it was `asked` for.
+
+    A promise is `kept` once its job has its devices in time, and `broken` when the time has come and it has not, for
+    the `reason`: then its price is given back. It is `dropped` when the job is gone, or is itself not ready to start.
+    """
 
     kind: Literal["booking_ended"]
     name: Name
     pool: PoolTold = ""
     who: AudienceTold = ()
-    why: Literal["over", "asked"]
+    why: Literal["over", "asked", "kept", "broken", "dropped"]
+    job: JobId | Literal[""] = ""
+    reason: Reason | None = None

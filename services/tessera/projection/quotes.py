@@ -14,16 +14,16 @@ import structlog
 
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
-from tessera.engine.quoting import Quote, draw_quotes
+from tessera.engine.quoting import draw_quotes
 from tessera.engine.quoting.pool_now import pool_now
 from tessera.engine.quoting.record import QuoteRecord, ScoredQuote
-from tessera.engine.quoting.scorecard import Scorecard, scorecard
+from tessera.engine.quoting.scorecard import Scorecard, as_told, scorecard
 from tessera.kernel.errors import Conflict, Transient
 from tessera.kernel.ledger.accounts import UNREADABLE, packed
 from tessera.kernel.ledger.quotes import StoredQuotes, newest_quotes, store_quotes
 from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.slices import run_in_slices
 from tessera.kernel.tasks.waiting import wait_for
-from tessera_schemas.base import INT_MAX
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.shard.quotes import KeptQuotes, QuoteScores, StartQuote
 
@@ -31,7 +31,6 @@ STORE_SECONDS = 300.0
 STAND_BY_SECONDS = 1.0
 LOAD = 20
 """Time from one drawing to the next, as a multiple of what it took: a twentieth of a core at most."""
-PER_FIELD = {"by_10_ts": 100, "by_50_ts": 500, "by_80_ts": 800, "by_95_ts": 950}
 
 log = structlog.get_logger()
 
@@ -111,16 +110,10 @@ class QuoteKeeper:
             if not now.waiting:
                 continue
             outlook = record.outlook(now, pool, state.runtimes)
-            drawing, found = draw_quotes(outlook, now.ts), None
-            while found is None:
-                try:
-                    next(drawing)
-                except StopIteration as done:
-                    found = done.value
-                await self._ports.clock.sleep(0)
+            found = await run_in_slices(draw_quotes(outlook, now.ts), self._ports.clock)
             # Who has started, or is gone, while the futures were drawn has no use for a quote, and none is scored.
             live = [quote for quote in found if (job := state.jobs.get(quote.job_id)) and job.phase is Phase.QUEUED]
-            told |= {quote.job_id: shown(quote) for quote in record.give(live, now, pool, state.runtimes)}
+            told |= {quote.job_id: as_told(quote) for quote in record.give(live, now, pool, state.runtimes)}
         cards = scores_of(record, ts)
         kept = KeptQuotes(n=n, ts=ts, quotes=told, scores={pool: score_view(card) for pool, card in cards.items()})
         self._ports.metrics.quotes.show(measures_of(cards))
@@ -144,12 +137,6 @@ class QuoteKeeper:
                 self._stored_n = n
             except Conflict:
                 self._seq = await newest_quotes(bus, self._shard)
-
-
-def shown(quote: Quote) -> StartQuote:
-    """The quote as times, for people."""
-    times = {name: min(INT_MAX, quote.ts + quote.wait_at(level)) for name, level in PER_FIELD.items()}
-    return StartQuote(ts=quote.ts, evicted_permille=quote.evicted_permille, **times)
 
 
 def scores_of(record: QuoteRecord, ts: int) -> dict[str, Scorecard]:

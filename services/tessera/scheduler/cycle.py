@@ -31,7 +31,7 @@ from tessera.scheduler.decide.runs import is_start_due
 from tessera.scheduler.inbox import Inbox
 from tessera.scheduler.settings import SchedulerSettings
 from tessera.scheduler.start_clock import StartClock
-from tessera_schemas.ledger import Allocated, Checkpoint, LedgerMessage, MoveScored, Started, Waiting
+from tessera_schemas.ledger import Allocated, BookingEnded, Checkpoint, LedgerMessage, MoveScored, Started, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
 
@@ -272,6 +272,8 @@ class Committer:
                 metrics.reason(record.reason.code)
             elif type(record) is MoveScored:
                 metrics.moves_scored(record.model_dump(exclude={"kind", "job_id"}))
+            elif type(record) is BookingEnded and record.job:
+                metrics.promises.labels(record.why).inc()
             elif type(record) is Allocated and record.attempt == 1:
                 job = jobs.get(record.job_id)
                 if job is not None:

@@ -13,7 +13,7 @@ import yaml
 
 from tessera.client.commands.context import ShardOptions
 from tessera.client.commands.jobs import quotes as command
-from tessera.client.commands.jobs.quotes import quote_beside
+from tessera.client.commands.jobs.quotes import quote_beside, with_promise
 from tessera.client.commands.jobs.submit import show_submitted
 from tessera.client.commands.shard import views as shard_views
 from tessera.client.commands.slurm_words.squeue import start_columns
@@ -130,3 +130,24 @@ async def test_a_submit_says_the_quote_beside_the_id_and_goes_on_without_one(
     assert capsys.readouterr().out.splitlines()[:2] == [f"job {job_of('k1')} admitted", "starts     now"]
     show_submitted(done, Output.JSON, quote)
     assert json.loads(capsys.readouterr().out)["quote"]["quote"]["words"] == "now"
+
+
+async def test_a_promise_is_by_the_quote_of_a_chance_or_by_a_time_and_never_within_the_next_minute(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {"kind": "submit_job", "spec": job_spec(role(gpus=8)).model_dump(mode="json", exclude_defaults=True)}
+    token = world.token("lab")
+    async with world.gateway():
+        where, now_ms = Where(SHARD, login=ApiLogin(world.url, token)), SystemClock().now_ms()
+        by_chance = await with_promise(where, None, asked, "80")
+        by_time = await with_promise(where, None, asked, "now+2hours")
+        with pytest.raises(Failure):
+            await with_promise(where, None, asked, "77")
+        with pytest.raises(Failure, match="not of a template"):
+            await with_promise(where, None, {"kind": "submit_template"}, "80")
+    starts = [found["spec"]["start_by_ts"] for found in (by_chance, by_time)]
+    assert all(start % 60_000 == 0 for start in starts)
+    assert now_ms + 60_000 <= starts[0] <= now_ms + 180_000
+    assert now_ms + 7_200_000 <= starts[1] <= now_ms + 7_320_000
+    assert "start_by_ts" not in asked["spec"]
+    assert "promised: its start by " in capsys.readouterr().err

@@ -11,7 +11,7 @@ from tessera.domain.entities import Drain, Earmark, NodeBackoff, PublishedSlots,
 from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.folding.books import put_in_force
 from tessera.domain.folding.device_offers import with_drawn_elsewhere, with_offer
-from tessera.domain.folding.spending import BudgetUse, count_anew, counted, level_of
+from tessera.domain.folding.spending import BudgetUse, budget_names, charge, count_anew, counted, level_of
 from tessera.domain.folding.steps import (
     applies,
     count_costs,
@@ -57,7 +57,7 @@ from tessera_schemas.ledger import (
     RefusalNoted,
     TakenFact,
 )
-from tessera_schemas.shard.bookings import BookingShort, Rebooked
+from tessera_schemas.shard.bookings import PROMISE_ENDS, BookingShort, Rebooked
 from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM, POOL_PARTS_FROM, SUMS_FROM
 from tessera_schemas.shard.records import DatasetNoted, DatasetTold
 from tessera_schemas.work.budgets import MICROS
@@ -324,7 +324,20 @@ def apply_booked(state: State, record: Booked, facts: Sequence[TakenFact]) -> No
     windows = tuple((window.start_ts, window.end_ts) for window in record.windows)
     kept = Booking(record.name, record.pool, record.nodes, windows, record.who, record.why, record.by, state.ts)
     wished = {"node_count": record.node_count or 0, "gpus": record.gpus or 0, "gpu_model": record.gpu_model}
-    state.bookings.put(record.name, replace(kept, **wished))
+    price = {"job": record.job, "price_gpu_ms": record.price_gpu_ms, "price_micros": record.price_micros}
+    if record.job:
+        _charge(state, record.job, record.price_gpu_ms, record.price_micros)
+    state.bookings.put(record.name, replace(kept, **wished, **price))
+
+
+def _charge(state: State, job_id: str, gpu_ms: int, micros: int) -> None:
+    """Adds a promise's price to the budgets that its job is of; below nothing it gives a price back."""
+    job = state.jobs.get(job_id)
+    if job is None:
+        return
+    for name in budget_names(state.tree, job.queue, job.tenant, job.project):
+        if name in state.budgets:
+            charge(state, name, gpu_ms, micros)
 
 
 @applies(Rebooked)
@@ -357,6 +370,10 @@ def apply_booking_ended(state: State, record: BookingEnded, facts: Sequence[Take
     booking = state.bookings.get(record.name)
     if booking is None or (record.why == "over" and booking.ends_ts > state.ts):
         raise Contradiction(f"record {state.n}: reservation {record.name} does not end")
+    if record.job != booking.job or bool(booking.job) != (record.why in PROMISE_ENDS):
+        raise Contradiction(f"record {state.n}: reservation {record.name} does not end so")
+    if record.why == "broken":
+        _charge(state, booking.job, -booking.price_gpu_ms, -booking.price_micros)
     state.bookings.drop(record.name)
 
 

@@ -149,6 +149,20 @@ def count(state: "Spending", name: str) -> None:
         state.spending.put(name, counted(state, row, state.ts))
 
 
+def charge(state: "Spending", name: str, gpu_milli_ms: int, micros: int) -> None:
+    """
+    Adds to what a budget has spent until now what no run holds: GPU time, or millionths of the currency's unit.
+
+    Below nothing it gives back, down to nothing: what was spent in a month that is over stays spent.
+    """
+    budget, row = state.budgets[name], state.spending.get(name)
+    if row is None:
+        return
+    now = counted(state, row, state.ts)
+    more = gpu_milli_ms * MICROS // GPU_HOUR if budget.gpu_hours is not None else micros
+    state.spending.put(name, replace(now, micros=max(0, now.micros + more)))
+
+
 def count_all(state: "Spending") -> None:
     """Brings all rows up to now, as before a change of budgets or prices."""
     for name in state.budgets:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from tessera.domain.storing.fast import fast_init
 from tessera.domain.storing.later import later
 
+PROMISE_LEAD_MS = 10_000
+"""So long before the promised time its nodes are empty: who leaves may be a second late, and starts take one."""
 WindowTimes = tuple[int, int]
 """Ledger times from when on, and before when, nodes are kept."""
 Replacement = tuple[int, tuple[str, ...], tuple[str, ...]]
@@ -22,6 +24,7 @@ class Booking:
 
     `who` are tenants, or users as TENANT/USER; none for maintenance. Windows that are over stay until the last one is.
     With `node_count` or `gpus` the nodes were chosen, of `gpu_model`; `missing` are those last told as such.
+    With `job` that job's start by `promised_ts` is promised, for a price, and no other job may have the nodes.
     """
 
     name: str
@@ -37,6 +40,9 @@ class Booking:
     gpu_model: str = later("")
     replaced: tuple[Replacement, ...] = later(())
     missing: tuple[str, ...] = later(())
+    job: str = later("")
+    price_gpu_ms: int = later(0)
+    price_micros: int = later(0)
 
     @property
     def is_chosen(self) -> bool:
@@ -56,6 +62,13 @@ class Booking:
         """The window that `ts` is in."""
         return next((window for window in self.windows if window[0] <= ts < window[1]), None)
 
+    @property
+    def promised_ts(self) -> int:
+        """Time by which the start of its job is promised."""
+        return self.windows[0][0] + PROMISE_LEAD_MS
+
     def is_for(self, tenant: str, user: str) -> bool:
-        """Whether jobs of the tenant's user may name it."""
+        """Whether jobs of the tenant's user may name it; a promise is no window that others could use."""
+        if self.job:
+            return False
         return tenant in self.who or f"{tenant}/{user}" in self.who

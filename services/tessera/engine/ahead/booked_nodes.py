@@ -102,6 +102,7 @@ class BookedNodes:
     def __init__(self, state: State, pool: str) -> None:
         self._state, self._pool = state, pool
         self._bookings = {each.name: each for each in state.bookings.values() if each.pool == pool}
+        self._promises = {each.job: each.name for each in self._bookings.values() if each.job}
         # By beginning: what a job outlasts of the windows ahead is then the first of them, whatever job it is.
         windows = ((*window, each) for each in self._bookings.values() for window in each.ahead(state.ts))
         self._windows = sorted(windows, key=lambda window: (window[0], window[1], window[2].name))
@@ -118,8 +119,9 @@ class BookedNodes:
 
     def standing(self, job: Job) -> int:
         """A number that is equal for jobs to which the same nodes are open now."""
-        if job.booking:
-            return len(self._windows) + 1 + sorted({*self._bookings, job.booking}).index(job.booking)
+        own = job.booking or self._promises.get(job.job_id, "")
+        if own:
+            return len(self._windows) + 1 + sorted({*self._bookings, own}).index(own)
         return self._begun_before(self._state.ts + self._stay(job)) if self._windows else 0
 
     def shut(self, job: Job, at: int | None = None) -> frozenset[str]:
@@ -131,7 +133,8 @@ class BookedNodes:
             return NOBODY
         # A window that is over by then keeps nothing: of a time ahead not only the first ones count.
         first = self._windows[: self._begun_before(at + self._stay(job))]
-        return self._joined(tuple(dict.fromkeys(each.name for _, end, each in first if end > at)))
+        names = (each.name for _, end, each in first if end > at and each.job != job.job_id)
+        return self._joined(tuple(dict.fromkeys(names)))
 
     def now(self) -> frozenset[str]:
         """Names of the nodes that are kept at this moment."""
@@ -165,7 +168,8 @@ class BookedNodes:
         others = {each.name: each for name in names for each in self._on(name)}
         for each in others.values():
             # The first that begins: whoever has left for it is in no later one's way.
-            if each.name != own and (window := next(each.ahead(self._state.ts), None)) is not None:
+            others_too = each.name != own and each.job != run.job_id
+            if others_too and (window := next(each.ahead(self._state.ts), None)) is not None:
                 found.append((window, each.name, window[0]))
         # What began in the window leaves with it; one that comes later is another window's.
         mine = self._bookings.get(own)

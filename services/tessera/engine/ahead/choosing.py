@@ -14,7 +14,14 @@ from tessera.domain.state import State
 from tessera.engine.ahead.booked_nodes import is_well, leave_ms, stay_ms
 from tessera_schemas.ledger import Booked
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.bookings import AHEAD_MAX_MS, BOOKINGS_MAX, NODES_MAX, BookedWindow, BookingWish
+from tessera_schemas.shard.bookings import (
+    AHEAD_MAX_MS,
+    BOOKINGS_MAX,
+    NODES_MAX,
+    PROMISE_PREFIX,
+    BookedWindow,
+    BookingWish,
+)
 
 LATE_MS = 60_000
 """A window may begin so long before its order arrives: the way from people to the ledger takes time."""
@@ -23,9 +30,11 @@ TRIES_MAX = 256
 ByNode = dict[str, list[WindowTimes]]
 
 
-def choose_booking(state: State, wish: BookingWish, why: str = "", by: str = "") -> Booked | Reason:
+def choose_booking(
+    state: State, wish: BookingWish, why: str = "", by: str = "", is_promise: bool = False
+) -> Booked | Reason:
     """The record of the booking, with its nodes; or the first reason against it, by field."""
-    against = _wish_fault(state, wish)
+    against = _wish_fault(state, wish, is_promise)
     if against is not None:
         return against
     windows, kept = tuple((window.start_ts, window.end_ts) for window in wish.windows), _kept(state, wish.pool)
@@ -52,7 +61,9 @@ def choose_booking(state: State, wish: BookingWish, why: str = "", by: str = "")
     )
 
 
-def _wish_fault(state: State, wish: BookingWish) -> Reason | None:
+def _wish_fault(state: State, wish: BookingWish, is_promise: bool) -> Reason | None:
+    if wish.name.startswith(PROMISE_PREFIX) and not is_promise:
+        return _fault("name", f"names that begin with {PROMISE_PREFIX} are those of promised starts")
     if state.bookings.get(wish.name) is not None:
         return _fault("name", f"there is a reservation {wish.name} already")
     if len(state.bookings) >= BOOKINGS_MAX:

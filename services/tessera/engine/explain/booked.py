@@ -4,7 +4,7 @@ from collections.abc import Iterator, Set
 
 from tessera.domain.entities import Job
 from tessera.domain.state import State
-from tessera.engine.ahead.booked_nodes import BookedNodes, stay_ms
+from tessera.engine.ahead.booked_nodes import BookedNodes, missing_nodes, stay_ms
 from tessera_schemas.reasons import Code
 from tessera_schemas.text.units import format_age, format_moment
 
@@ -16,6 +16,13 @@ def describe_bookings(state: State, job: Job, pool: str, codes: Set[Code]) -> It
     if job.booking:
         yield from _own_window(state, job)
         return
+    promise = next((each for each in state.bookings.values() if each.job == job.job_id), None)
+    if promise is not None:
+        when = f"in {format_age(promise.promised_ts - state.ts)}, at {format_moment(promise.promised_ts)}"
+        lost = len(missing_nodes(state, promise))
+        yield f"Its start is promised by then: {when}, on {len(promise.nodes)} nodes that are kept for it."
+        if lost:
+            yield f"{lost} of these nodes are missing now, and no others are free by then."
     # As decisions ask it, so that nothing is said of windows that would not keep the job from a start.
     booked = BookedNodes(state, pool)
     shut = booked.shut(job) if booked else frozenset()
@@ -29,7 +36,7 @@ def describe_bookings(state: State, job: Job, pool: str, codes: Set[Code]) -> It
     for each in sorted(state.bookings.values(), key=lambda each: (each.windows, each.name)):
         if each.pool == pool and told < TOLD_MAX and (window := next(each.ahead(state.ts), None)) is not None:
             told += 1
-            what = "for jobs that name it" if each.who else "for maintenance"
+            what = "for a promised start" if each.job else "for jobs that name it" if each.who else "for maintenance"
             nodes, times = (
                 f"{len(booked.nodes_of(each))} nodes",
                 f"{format_moment(window[0])} to {format_moment(window[1])}",

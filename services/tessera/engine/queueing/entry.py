@@ -87,7 +87,7 @@ def _booking_faults(state: State, fact: JobAdmitted) -> list[Reason]:
         return []
     # As for jobs: one that is another's is as good as none.
     booking = state.bookings.get(spec.reservation)
-    if booking is None or not booking.is_for(fact.tenant, spec.user):
+    if booking is None or booking.job or not booking.is_for(fact.tenant, spec.user):
         return [Reason(code=Code.NO_SUCH_RESERVATION, field="reservation", detail=spec.reservation)]
     if state.tree.pool(spec.queue) != booking.pool:
         detail = f"{booking.name} is of pool {booking.pool}, and queue {spec.queue} of another"

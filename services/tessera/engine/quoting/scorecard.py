@@ -1,5 +1,6 @@
 """
-Scorecards of quotes: shares of starts within what was told, and median errors beside those of naive predictors.
+Quotes as people are told them, and scorecards: shares of starts within what was told, and median errors beside those
+of naive predictors.
 
 In: scored quotes. Out: thousandths and milliseconds, for people, a metric and a picture. Pure.
 """
@@ -8,10 +9,14 @@ from collections.abc import Sequence
 from statistics import median_low
 from typing import NamedTuple
 
-from tessera.engine.quoting import LEVELS
+from tessera.engine.quoting import LEVELS, Quote
 from tessera.engine.quoting.naive import NaiveWaits
 from tessera.engine.quoting.record import ScoredQuote
+from tessera_schemas.base import INT_MAX
+from tessera_schemas.shard.quotes import StartQuote
 
+TOLD = (100, 500, 800, 950)
+"""Chances, in thousandths, of the times that `StartQuote` has."""
 BOUNDS = (500, 800, 950)
 """Chances, in thousandths, by which people are told a start."""
 INTERVALS = {800: (100, 900), 950: (25, 975)}
@@ -29,6 +34,12 @@ class Scorecard(NamedTuple):
     held_in: tuple[tuple[int, int], ...]
     error_ms: int
     naive_error_ms: NaiveWaits
+
+
+def as_told(quote: Quote) -> StartQuote:
+    """The quote as times, for people."""
+    at = {f"by_{level // 10}_ts": min(INT_MAX, quote.ts + quote.wait_at(level)) for level in TOLD}
+    return StartQuote(ts=quote.ts, evicted_permille=quote.evicted_permille, **at)
 
 
 def scorecard(scored: Sequence[ScoredQuote]) -> Scorecard:

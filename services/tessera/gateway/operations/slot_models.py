@@ -141,6 +141,7 @@ class ReservationRow(Lenient):
     ] = ()
     runs: Annotated[int, Field(description="Runs of others on the nodes now: they have left when a window begins")] = 0
     jobs: Annotated[int, Field(description="Live jobs that name it")] = 0
+    job: Annotated[str, Field(description="Job whose start is promised so; empty: none, or another tenant's")] = ""
 
 
 class ReservationList(Lenient):

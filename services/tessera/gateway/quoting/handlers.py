@@ -9,8 +9,8 @@ from tessera.domain.entities import Job
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine.explain.changed_spec import differences
-from tessera.engine.quoting import Quote
 from tessera.engine.quoting.asked import AskedQuote
+from tessera.engine.quoting.scorecard import as_told
 from tessera.gateway.entrance.bodies import read_query
 from tessera.gateway.entrance.guard import CALLER
 from tessera.gateway.entrance.problems import all_of, json_response, refused
@@ -32,7 +32,7 @@ from tessera.gateway.quoting.models import (
 from tessera.gateway.reading.quotes import SharedQuotes, with_words
 from tessera.gateway.reading.views import ListPlace
 from tessera.kernel.ports import Clock
-from tessera_schemas.base import INT_MAX, job_id
+from tessera_schemas.base import job_id
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason
@@ -117,7 +117,7 @@ class QuoteHandlers:
         return SpecQuote(
             as_of=n,
             pool=found.pool,
-            quote=with_words(start_quote(found.quote), now_ms),
+            quote=with_words(as_told(found.quote), now_ms),
             length_ms=found.length_ms,
             length_rests_on="" if not found.length_ms else "learnt_runtimes" if found.is_learnt else "time_limits",
             cost_micros=found.cost_micros,
@@ -128,7 +128,7 @@ class QuoteHandlers:
                     text=change.text,
                     role=change.role,
                     value=change.value,
-                    quote=with_words(start_quote(change.quote), now_ms),
+                    quote=with_words(as_told(change.quote), now_ms),
                     cost_micros=change.cost_micros,
                     differences=tuple(SpecDifference(**asdict(each)) for each in differences(spec, change.spec)),
                 )
@@ -136,12 +136,6 @@ class QuoteHandlers:
             ),
             tried=found.tried,
         )
-
-
-def start_quote(quote: Quote) -> StartQuote:
-    """The quote as times, for people."""
-    at = {f"by_{level // 10}_ts": min(INT_MAX, quote.ts + quote.wait_at(level)) for level in (100, 500, 800, 950)}
-    return StartQuote(ts=quote.ts, evicted_permille=quote.evicted_permille, **at)
 
 
 def _place(job: Job, quote: StartQuote) -> ListPlace:

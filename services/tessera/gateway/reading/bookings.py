@@ -42,14 +42,15 @@ def _row(state: State, ts: int, tenant: str | None, each: Booking, booked: Booke
         booked_ts=each.booked_ts,
         missing=missing_nodes(state, each),
         replaced=tuple(ReplacedNodes(at_ts=at, lost=lost, found=found) for at, lost, found in each.replaced),
-        runs=sum(_is_other(state, run.job_id, each.name) for run in runs.values()),
+        runs=sum(_is_other(state, run.job_id, each) for run in runs.values()),
+        job=each.job if mine else "",
         jobs=sum(tenant in (None, job.tenant) for job in jobs),
     )
 
 
-def _is_other(state: State, job_id: str, name: str) -> bool:
+def _is_other(state: State, job_id: str, booking: Booking) -> bool:
     job = state.jobs.get(job_id)
-    return job is None or job.booking != name
+    return job is None or (job.booking != booking.name and booking.job != job_id)
 
 
 def booking_fault(state: State, wish: BookingWish, now_ms: int) -> Reason | None:

@@ -100,7 +100,7 @@ class Metrics:
         self.stalled_runs = Gauge(
             "tessera_runs_stalled", "Runs that were warned of, as their pods report too little progress", registry=r
         )
-        self._moves = _moves_gpu_seconds(r)
+        self._moves, self.promises = _moves_gpu_seconds(r), _promises(r)
         self.nodes_not_fenced = _nodes_not_fenced(r)
         self.node_test_broken = _test_broken(r)
         self.services_below_minimum = _below_minimum(r)
@@ -225,6 +225,11 @@ def _nodes_not_fenced(r: CollectorRegistry) -> Gauge:
 def _moves_gpu_seconds(r: CollectorRegistry) -> Counter:
     text = "GPU time that moves were foretold to gain and to lose, and that they gained and lost"
     return Counter("tessera_moves_gpu_seconds_total", text, ["what"], registry=r)
+
+
+def _promises(r: CollectorRegistry) -> Counter:
+    text = "Promised starts by what became of them: kept, broken, or dropped with the job"
+    return Counter("tessera_promises_total", text, ["outcome"], registry=r)
 
 
 def _mig_changes(r: CollectorRegistry) -> tuple[Gauge, Gauge]:

@@ -32,6 +32,7 @@ from tessera.scheduler.decide.jobs import end_missed, record_stranded
 from tessera.scheduler.decide.machines import bookings, health, losses, nodes, reputation
 from tessera.scheduler.decide.machines.bookings import settle_bookings
 from tessera.scheduler.decide.machines.health import settle_health
+from tessera.scheduler.decide.machines.promises import start_promised
 from tessera.scheduler.decide.machines.reputation import end_tests, judge_nodes, try_suspects
 from tessera.scheduler.decide.pools import record_free_slots
 from tessera.scheduler.decide.restarts import restart_gangs, start_on_spares
@@ -97,6 +98,7 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None, eng
     settle_arrays(draft)
     # Room that was made for somebody is given before any line is walked, or the first of the line would take what
     # others were evicted for.
+    start_promised(draft, known)
     restart_gangs(draft, known)
     start_marked(draft, known)
     start_on_spares(draft, known)

@@ -8,6 +8,7 @@ from tessera.domain.folding.steps import known
 from tessera.domain.quota.queue_settings import time_limit_fault
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
+from tessera.engine.ahead.promising import choose_promise
 from tessera.engine.queueing.entry import entry_faults, key_conflict
 from tessera.engine.queueing.readiness import no_place_in_line, not_in_line
 from tessera.engine.queueing.updates import rollout_faults, scale_fault
@@ -62,7 +63,13 @@ def on_job_admitted(draft: Draft, index: int, fact: JobAdmitted) -> None:
     if against:
         _turn_away(draft, index, *against)
         return
+    promise = choose_promise(state, fact, draft.next_number) if fact.spec.start_by_ts else None
+    if isinstance(promise, Reason):
+        _turn_away(draft, index, promise)
+        return
     draft.add(JobQueued(kind="job_queued", fact=index, job_id=fact.job_id, number=draft.next_number))
+    if promise is not None:
+        draft.add(promise)
     if fact.spec.array is not None:
         draft.new_arrays[fact.job_id[:FAMILY]] = fact.job_id
     if fact.held:

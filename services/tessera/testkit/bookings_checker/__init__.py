@@ -19,13 +19,16 @@ from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code
 from tessera_schemas.shard.bookings import BookedWindow, BookingShort, Rebooked
 
+PROMISE_LEAD_MS = 10_000
+
 
 @dataclass(slots=True, eq=False)
 class HeldPods:
-    """A run: its job, the node of each rank, which of them leave, and whether all of it stops."""
+    """A run: its job, the node of each rank, since when, which pods leave, and whether all of it stops."""
 
     job_id: str
     places: dict[int, str]
+    since_ts: int
     leaving: set[int] = field(default_factory=set)
     stops: bool = False
 
@@ -93,6 +96,9 @@ class BookingRules:
     # -- bookings
 
     def _booked(self, r: m.Booked, _: Any) -> None:
+        if r.job:
+            self._promised(r)
+            return
         asked = self.asked.get(r.name)
         if asked is None:
             self.demand(False, f"nobody asked for {r.name}")
@@ -102,6 +108,20 @@ class BookingRules:
         chosen = set(r.nodes) == set(wish.nodes) or bool(wish.node_count or wish.gpus)
         self.demand(kept and chosen, f"{r.name} is not what was asked for")
         self.demand(wish.node_count in (None, len(r.nodes)), f"{r.name} has {len(r.nodes)} nodes")
+        self._check_apart(r)
+        self.booked[r.name] = r
+
+    def _promised(self, r: m.Booked) -> None:
+        """A promise: for a job that asked for it, of a tenant that is granted it, from shortly before that time on."""
+        tenant, spec, _adopted = self.jobs.get(r.job, ("", None, False))
+        tenants = () if self.body is None else self.body.tenants
+        granted = any(each.name == tenant and each.promises for each in tenants)
+        self.demand(
+            granted and r.name.startswith("promise-") and r.who == (tenant,),
+            f"{r.name} is promised what it may not have",
+        )
+        begins = None if spec is None else spec.start_by_ts - PROMISE_LEAD_MS
+        self.demand([each.start_ts for each in r.windows] == [begins], f"{r.name} is promised another start")
         self._check_apart(r)
         self.booked[r.name] = r
 
@@ -144,7 +164,20 @@ class BookingRules:
     def _booking_ended(self, r: m.BookingEnded, _: Any) -> None:
         known = self.booked.pop(r.name, None)
         over = known is not None and (r.why == "asked" or known.windows[-1].end_ts <= self.ts)
+        if known is not None and known.job:
+            over = self._promise_ends(known, r)
         self.demand(over, f"{r.name} ends, and is not over")
+
+    def _promise_ends(self, known: m.Booked, r: m.BookingEnded) -> bool:
+        """Whether it is kept, broken or dropped as its job's start says; an operator may take any of them back."""
+        due = known.windows[0].start_ts + PROMISE_LEAD_MS
+        run = next((run for run in self.runs.values() if run.job_id == known.job and not run.stops), None)
+        if r.why == "kept":
+            return run is not None and run.since_ts <= due
+        if r.why == "broken":
+            taken_back = r.reason is not None and r.reason.code is Code.CANCELLED
+            return taken_back or (self.ts > due and (run is None or run.since_ts > due))
+        return run is None
 
     def _has(self, booked: m.Booked, node: str) -> bool:
         return node in booked.nodes if booked.nodes else self.pools.get(node) == booked.pool
@@ -172,7 +205,8 @@ class BookingRules:
             self.limits[r.job_id] = r.changes.time_limit_seconds
 
     def _allocated(self, r: m.Allocated, _: Any) -> None:
-        self.runs[f"{r.job_id}-{r.attempt}"] = HeldPods(r.job_id, {place.rank: place.node for place in r.placements})
+        places = {place.rank: place.node for place in r.placements}
+        self.runs[f"{r.job_id}-{r.attempt}"] = HeldPods(r.job_id, places, self.ts)
         if (job := self.jobs.get(r.job_id)) is None or job[2]:
             return  # what runs already is taken over wherever it is
         tenant, spec, _adopted = job
@@ -185,7 +219,7 @@ class BookingRules:
             named = own is not None and not {tenant, f"{tenant}/{spec.user}"}.isdisjoint(own.who)
             self.demand(within and there and named, f"{r.job_id} starts beside its reservation {spec.reservation}")
         for name, each in self.booked.items():
-            if name != spec.reservation and any(self._has(each, node) for node in nodes):
+            if name != spec.reservation and each.job != r.job_id and any(self._has(each, node) for node in nodes):
                 stays_ms = 1 if spec.preemptible or not limit_ms else limit_ms
                 starts = [w.start_ts for w in each.windows if w.end_ts > self.ts]
                 left = all(start >= self.ts + stays_ms for start in starts)
@@ -245,5 +279,5 @@ class BookingRules:
     def _stands_within(self, name: str, run_id: str) -> bool:
         run, booked = self.runs[run_id], self.booked[name]
         job = self.jobs.get(run.job_id)
-        own = job is not None and job[1].reservation == name
+        own = job is not None and (job[1].reservation == name or booked.job == run.job_id)
         return not own and self._window(booked) is not None and any(self._has(booked, node) for node in run.staying)

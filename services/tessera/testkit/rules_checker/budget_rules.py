@@ -46,6 +46,7 @@ class BudgetRules:
         self._report, self._quotas, self._nodes = report, quotas, nodes
         self._rows: dict[str, Spent] = {}
         self._prices: dict[str, int] | None = {}
+        self._promised: dict[str, tuple[int, int]] = {}
         self._ts = self._n = 0
 
     def configure(self, body: ConfigBody) -> None:
@@ -105,6 +106,33 @@ class BudgetRules:
         below = upper is None or row.parts * 100 < row.limit * upper
         right = not self._computes(row) or (reached and below)
         self._demand(right, f"{r.budget} is told at {r.percent} percent: {row.parts} of {row.limit}")
+
+    def price(self, r: m.Booked | m.BookingEnded, job: JobRow | None) -> None:
+        """A start is promised for its price, or the price of a broken promise is given back."""
+        if isinstance(r, m.BookingEnded):
+            gpu_ms, micros = self._promised.pop(r.name, (0, 0))
+            sign = -1 if r.why == "broken" else 0
+        else:
+            gpu_ms, micros, sign = r.price_gpu_ms, r.price_micros, 1
+            if r.job:
+                self._promised[r.name] = gpu_ms, micros
+                self._check_price(r, job)
+        for row in self._of(job) if job is not None else ():
+            more = gpu_ms * 10**6 // HOUR if row.budget.gpu_hours is not None else micros
+            row.parts = max(0, row.parts + sign * more * HOUR)
+
+    def _check_price(self, r: m.Booked, job: JobRow | None) -> None:
+        """The price is the policy's part of what its nodes cost for as long as the job may run."""
+        body = self._quotas.body
+        if job is None or body is None:
+            self._demand(False, f"{r.name} is promised to no job")
+            return
+        length, percent = (job.spec.time_limit_seconds or 0) * 1000, body.policy.promise_price_percent
+        gpus = {node: self._nodes[node].gpus * 1000 for node in r.nodes if node in self._nodes}
+        self._demand(r.price_gpu_ms == sum(gpus.values()) * length * percent // 100, f"{r.name} has another price")
+        if self._prices is not None:
+            cost = sum(held * self._prices.get(self._flavor(node), 0) for node, held in gpus.items()) * length
+            self._demand(r.price_micros == cost * percent // 100 // HOUR, f"{r.name} costs another amount")
 
     def _computes(self, row: Spent) -> bool:
         return row.budget.gpu_hours is not None or self._prices is not None

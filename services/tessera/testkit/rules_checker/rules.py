@@ -35,8 +35,7 @@ class Rules(ResizeRules):
         self.report, self.quotas, self.policy = report, Quotas(), Policy()
         self.n = self.ts = self.format = 0
         self.lines, self.brake, self.sick = OrderRules(report), Brake(), SickNodes(report)
-        self.nodes: dict[str, f.NodeSeen] = {}
-        self.drained = self.quotas.drained
+        self.nodes, self.drained = dict[str, f.NodeSeen](), self.quotas.drained
         self.jobs, self.runs, self.marks = dict[str, JobRow](), dict[str, RunRow](), dict[str, m.EarmarkSet]()
         self.at_work = ""  # the job whose pods work already where this message allocates them
         self.used: dict[str, m.EarmarkSet] = {}  # earmarks that ended just now because their owner starts
@@ -163,7 +162,10 @@ class Rules(ResizeRules):
     def _budget_reached(self, r: m.BudgetReached | m.BudgetReopened) -> None:
         self.budgets.record(r)
 
-    _budget_reopened = _budget_reached
+    def _booked(self, r: m.Booked | m.BookingEnded) -> None:
+        self.budgets.price(r, self.jobs.get(r.job))
+
+    _budget_reopened, _booking_ended = _budget_reached, _booked
 
     def _budget_granted(self, r: m.BudgetGranted) -> None:
         self._was_asked("budget_granted", r.budget, r.amount)

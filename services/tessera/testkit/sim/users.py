@@ -310,6 +310,17 @@ def reserve_nodes(shard: str, random: Random, seconds: float) -> list[Command]:
     return made
 
 
+def promise_starts(shard: str, random: Random, seconds: float) -> list[Command]:
+    """Jobs whose start is to be promised: of some the time is too near, of some all nodes are another's by then."""
+    made, tenant = list[Command](), random.choice(TENANTS)
+    for index in range(random.randrange(3)):
+        at, spec = random.uniform(2, seconds), job_spec(random)
+        promised = EPOCH_MS + int((at + random.uniform(30, 120)) * 1000)
+        plain = {"time_limit_seconds": random.choice((2, 60)), "start_by_ts": promised, "name": f"promised-{index}"}
+        made.append(submit_job(shard, at, tenant, f"promised-{index}", spec.model_copy(update=plain)))
+    return made
+
+
 def _notebook(random: Random, name: str) -> JobSpec:
     """One pod that warns of its idleness, is used again after some warnings, and stops by itself after the last."""
     idle, warning = random.choice(((3, 1), (4, 2)))

@@ -115,7 +115,7 @@ def apply_config(
 def _tenants(bears: tuple[Toleration, ...] = ()) -> tuple[Tenant, ...]:
     """The last of them with these standing tolerations."""
     limits = Limits(jobs=200, gpus_per_job=64, sessions=3, sessions_per_user=2)
-    found = [Tenant(name=name, limits=limits) for name in TENANTS]
+    found = [Tenant(name=name, limits=limits, promises=True) for name in TENANTS]
     return (*found[:-1], found[-1].model_copy(update={"tolerations": bears}))
 
 

@@ -38,6 +38,7 @@ from tessera.testkit.sim.rolling import RollingOperator
 from tessera.testkit.sim.services import SHARD, SimulatedServices
 from tessera.testkit.sim.users import (
     Users,
+    promise_starts,
     reserve_nodes,
     submit_due,
     submit_hanging,
@@ -141,6 +142,7 @@ class World:
         script += submit_sessions(SHARD, Random(f"sessions {self.seed}"), CHAOS_SECONDS * 0.7)
         script += submit_due(SHARD, Random(f"due {self.seed}"), CHAOS_SECONDS * 0.7)
         script += reserve_nodes(SHARD, Random(f"bookings {self.seed}"), CHAOS_SECONDS * 0.7)
+        script += promise_starts(SHARD, Random(f"promises {self.seed}"), CHAOS_SECONDS * 0.7)
         script += submit_hanging(SHARD, Random(f"hanging {self.seed}"), CHAOS_SECONDS * 0.7)
         clients = [self.loop.create_task(self.send(suited(self.park, command))) for command in script]
         chaos = Chaos(self.services, Random(self.seed + 3), nodes, CHAOS_SECONDS, points, self.state)

@@ -1,6 +1,7 @@
 """`quote` and `quotes`: when jobs start, with which chance, and how often that held."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +13,9 @@ from tessera.client.connect.where import Where
 from tessera.client.input import files
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.sending import submitting
+from tessera.client.slurm import values
 from tessera.client.views.explain import wrapped
-from tessera.client.views.rendering import Column, Output, notify, show, show_value
+from tessera.client.views.rendering import Column, Output, local_time, notify, show, show_value
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera_schemas.base import Json
@@ -22,6 +24,8 @@ from tessera_schemas.text.units import format_age, format_milli
 from tessera_schemas.work.money import amount_text
 
 PAGE = 500
+CHANCES = ("50", "80", "95")
+MINUTE_MS = SOONEST_MS = 60_000
 
 
 @command
@@ -61,6 +65,23 @@ async def quote_beside(where: Where, identity: str | None, asked: Json) -> Json 
     except (Failure, Refused, Transient) as error:
         notify(f"note: no quote: {error}")
     return None
+
+
+async def with_promise(where: Where, identity: str | None, asked: Json, promise: str) -> Json:
+    """The command with the time by which its job's start is to be promised. Raises Failure, Refused or Transient."""
+    if "spec" not in asked:
+        raise Failure(Exit.USAGE, "submit: --promise is of a job, not of a template")
+    now_ms = SystemClock().now_ms()
+    if promise in CHANCES:
+        found = await asked_quote(where, identity, asked["spec"])
+        # A start that is nearly certain now is still one that nodes have to be kept for, from shortly before.
+        at_ms = max(found["quote"][f"by_{promise}_ts"], now_ms + SOONEST_MS)
+    else:
+        said = values.Said("submit --promise", "time", promise)
+        at_ms = values.begin_ms(said, datetime.fromtimestamp(now_ms / 1000).astimezone())
+    start_by = -(-at_ms // MINUTE_MS) * MINUTE_MS
+    notify(f"promised: its start by {local_time(start_by):%a %b %d %H:%M}")
+    return {**asked, "spec": {**asked["spec"], "start_by_ts": start_by}}
 
 
 def quote_lines(found: Json) -> Iterator[str]:

@@ -11,7 +11,7 @@ import orjson
 import typer
 
 from tessera.client.commands.context import AccessOptions, Format, command
-from tessera.client.commands.jobs.quotes import quote_beside, quote_lines
+from tessera.client.commands.jobs.quotes import quote_beside, quote_lines, with_promise
 from tessera.client.connect.where import Where
 from tessera.client.input import files
 from tessera.client.outcomes import Exit, Failure, Mistaken, Refused, Submitted
@@ -98,6 +98,12 @@ async def submit(
         bool, typer.Option("--dry-run", help="Say what would be sent and answered; nothing is taken in")
     ] = False,
     quote: Annotated[bool, typer.Option("--quote", help="Say when it starts, with which chance")] = False,
+    promise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="50|80|95|TIME", help="Have its start promised for a price: by its quote of that chance, or a time"
+        ),
+    ] = None,
     output: Format = Output.TABLE,
 ) -> Exit | None:
     """Submit a job: `tessera submit -f job.yaml`, `tessera submit --gpus 8 -- python train.py`, or from a template."""
@@ -109,6 +115,8 @@ async def submit(
     if against is not None:
         await submitting.refuse(at.find, at.identity, asked, key, against)
     told = await quote_beside(at.find(), at.identity, asked) if quote else None
+    if promise is not None:
+        asked = await with_promise(at.find(), at.identity, asked, promise)
     async with submitting.submitted(at.find(), at.identity, asked, key) as sent:
         show_submitted(sent.done, output, told)
         return await report_end(sent, timeout) if wait else None

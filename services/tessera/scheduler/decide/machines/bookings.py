@@ -55,19 +55,28 @@ def on_booking_asked(draft: Draft, index: int, fact: BookingAsked) -> None:
 def on_booking_end_asked(draft: Draft, index: int, fact: BookingEndAsked) -> None:
     """Keeps them no longer; who runs in the window goes on."""
     if (booking := draft.state.bookings.get(fact.name)) is not None:
-        _end(draft, booking, "asked")
+        # A promise that an operator takes back is broken, and its price given back.
+        asked = Reason(code=Code.CANCELLED, detail="an operator took the promise back")
+        end_booking(draft, booking, "broken" if booking.job else "asked", asked if booking.job else None)
 
 
-def _end(draft: Draft, booking: Booking, why: Literal["over", "asked"]) -> None:
-    draft.add(BookingEnded(kind="booking_ended", name=booking.name, pool=booking.pool, who=booking.who, why=why))
+def end_booking(
+    draft: Draft,
+    booking: Booking,
+    why: Literal["over", "asked", "kept", "broken", "dropped"],
+    reason: Reason | None = None,
+) -> None:
+    """Nodes are kept no longer, and why."""
+    whose = {"name": booking.name, "pool": booking.pool, "who": booking.who, "job": booking.job}
+    draft.add(BookingEnded(kind="booking_ended", why=why, reason=reason, **whose))
 
 
 def settle_bookings(draft: Draft) -> None:
     """Ends bookings that are over and jobs that have none any more, and empties nodes whose window is near."""
     state = draft.state
     for booking in sorted(state.bookings.values(), key=attrgetter("name")):
-        if booking.ends_ts <= state.ts and not draft.full:
-            _end(draft, booking, "over")
+        if booking.ends_ts <= state.ts and not booking.job and not draft.full:
+            end_booking(draft, booking, "over")
     # After those that are over: a window that has ended empties nothing.
     for pool in sorted({booking.pool for booking in state.bookings.values()}):
         _empty_nodes(draft, pool)
