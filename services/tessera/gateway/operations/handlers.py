@@ -434,7 +434,7 @@ class Handlers:
 
     def _line_of(self, pool: str, tenant: str | None) -> list[models.LinePlace]:
         starts = self._starts_of(pool, self._clock.now_ms())
-        return list(list_positions(self._state, pool, tenant, starts, self._quotes.told))
+        return list(list_positions(self._state, pool, tenant, starts, self._quotes.known))
 
     def _starts_of(self, pool: str, now_ms: int) -> dict[str, LineStart]:
         # Expected starts as they were a moment ago, so that the search takes a twentieth of the time at most.

@@ -40,9 +40,9 @@ class SharedQuotes:
     async def of(self, job_id: str) -> StartQuote | None:
         """Quote of a waiting job; None where there is none."""
         await self.fresh()
-        return self.told(job_id)
+        return self.known(job_id)
 
-    def told(self, job_id: str) -> StartQuote | None:
+    def known(self, job_id: str) -> StartQuote | None:
         """The same of the quotes that were read last."""
         quote = self.kept.quotes.get(job_id)
         return None if quote is None else with_words(quote, self._clock.now_ms())
