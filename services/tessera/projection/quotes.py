@@ -21,9 +21,11 @@ from tessera.engine.quoting.scorecard import Scorecard, as_told, scorecard
 from tessera.kernel.errors import Conflict, Transient
 from tessera.kernel.ledger.accounts import UNREADABLE, packed
 from tessera.kernel.ledger.quotes import StoredQuotes, newest_quotes, store_quotes
+from tessera.kernel.ledger.timestamps import LedgerTime
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.slices import run_in_slices
 from tessera.kernel.tasks.waiting import wait_for
+from tessera_schemas.base import INT_MAX
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.shard.quotes import KeptQuotes, QuoteScores, StartQuote
 
@@ -48,6 +50,7 @@ class QuoteKeeper:
         self._record: QuoteRecord | None = None
         self._seq, self._stored_n = 0 if stored is None else stored.seq, 0
         self._moved, self._storing = asyncio.Event(), asyncio.Lock()
+        self._time, self._rest = LedgerTime(ports.clock, state.ts), STORE_SECONDS
         self._store_at = ports.clock.monotonic() + STORE_SECONDS
         if seconds:
             self._go_on()
@@ -78,14 +81,17 @@ class QuoteKeeper:
         self._moved.set()
 
     async def run(self, leading: Callable[[], bool], caught_up: asyncio.Event) -> None:
-        """Draw again whenever the ledger has moved, every few seconds at most, while `leading`, for ever."""
+        """
+        Draw again whenever the ledger has moved or a median that was told has passed, every few seconds at most, while
+        `leading`, for ever.
+        """
         await caught_up.wait()
         clock = self._ports.clock
         while True:
             if not leading():
                 await clock.sleep(STAND_BY_SECONDS)
                 continue
-            await wait_for(self._moved, clock, STORE_SECONDS)
+            await wait_for(self._moved, clock, self._rest)
             self._moved.clear()
             began = clock.monotonic()
             try:
@@ -103,10 +109,13 @@ class QuoteKeeper:
         record, state = self._record, self._state
         if record is None:
             return
-        told, n, ts = dict[str, StartQuote](), state.n, state.ts
+        told, n, ts = dict[str, StartQuote](), state.n, self._time.now(state.ts)
         waiting = any(job.phase is Phase.QUEUED for job in state.jobs.values())
         for pool in sorted({queue.pool for queue in state.tree.queues.values()}) if waiting else ():
-            now = pool_now(state, pool)
+            then = state.overlay()
+            # Of a quiet ledger the last message may be minutes old; runs have gone on since, and waits too.
+            then.ts = ts
+            now = pool_now(then, pool)
             if not now.waiting:
                 continue
             outlook = record.outlook(now, pool, state.runtimes)
@@ -114,6 +123,9 @@ class QuoteKeeper:
             # Who has started, or is gone, while the futures were drawn has no use for a quote, and none is scored.
             live = [quote for quote in found if (job := state.jobs.get(quote.job_id)) and job.phase is Phase.QUEUED]
             told |= {quote.job_id: as_told(quote) for quote in record.give(live, now, pool, state.runtimes)}
+        # A quiet ledger says nothing when a start that was told does not come: it is looked again then.
+        soonest = min((quote.by_50_ts for quote in told.values() if quote.by_50_ts > ts), default=INT_MAX)
+        self._rest = min(STORE_SECONDS, (soonest - ts) / 1000 + 1)
         cards = scores_of(record, ts)
         kept = KeptQuotes(n=n, ts=ts, quotes=told, scores={pool: score_view(card) for pool, card in cards.items()})
         self._ports.metrics.quotes.show(measures_of(cards))

@@ -58,6 +58,21 @@ async def test_who_waits_has_a_quote_within_seconds(world: World) -> None:
     assert found.n == len(made.stored)
 
 
+async def test_on_a_quiet_ledger_a_start_that_does_not_come_is_looked_at_again(world: World) -> None:
+    made, late = busy()
+    world.append(made.stored)
+    world.start(**SECONDS)
+    await world.clock.run(15)
+    first = kept(world)
+    assert first is not None
+    await world.clock.run(STORE_SECONDS + 15)
+    again = kept(world)
+    assert again is not None
+    assert again.n == first.n
+    assert again.quotes[late].ts >= min(first.quotes[late].by_50_ts, first.ts + int(STORE_SECONDS * 1000))
+    assert again.quotes[late].by_50_ts > first.quotes[late].by_50_ts
+
+
 async def test_without_seconds_there_are_none(world: World) -> None:
     world.append(busy()[0].stored)
     world.start(quote_seconds=0.0)
