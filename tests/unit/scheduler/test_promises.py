@@ -226,6 +226,19 @@ def test_two_promises_never_have_one_node() -> None:
     assert of(at.commit(admitted("third", gang(at, HOUR, pods=1))).records, JobTurnedAway)
 
 
+def test_a_later_promise_has_no_node_that_an_earlier_one_needs_by_then() -> None:
+    at = world()
+    fill(at)
+    asked = gang(at, HOUR, pods=2)
+    at.commit(admitted("gang", asked))
+    # Its window would begin while the first one may still run, on the only nodes that there are.
+    turned = of(at.commit(admitted("second", gang(at, HOUR + 30 * MINUTE, pods=1))).records, JobTurnedAway)
+    assert turned.reasons[0].code is Code.NOT_FREE_THEN
+    assert of(at.commit(admitted("third", gang(at, 3 * HOUR, pods=1))).records, Booked)
+    records = until(at, asked.start_by_ts + MINUTE)
+    assert of(records, BookingEnded).why == "kept"
+
+
 def test_its_tenant_is_told_of_the_promise_and_of_its_end() -> None:
     at = world()
     fill(at)

@@ -17,13 +17,13 @@ from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import Booked
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.bookings import NODES_MAX, PROMISE_PREFIX, BookedWindow, BookingWish
+from tessera_schemas.shard.bookings import LENGTH_MAX_MS, NODES_MAX, PROMISE_PREFIX, BookedWindow, BookingWish
 from tessera_schemas.work.money import GPU_HOUR, held_cost
 
 FIELD = "start_by_ts"
 AHEAD_MAX_MS = 31 * 86_400_000
-KEPT_MS = 900_000
-"""So long after the promised time the nodes of a job are kept that was not ready."""
+STOPS_MS = 900_000
+"""Time beyond its limit that a run is given to stop in, and to start a little late."""
 GPU_MILLI = 1000
 
 
@@ -38,7 +38,11 @@ def choose_promise(state: State, fact: JobAdmitted, number: int) -> Booked | Rea
     if against is not None or pool is None:
         return against or _reason(Code.NO_SUCH_QUEUE, fact.spec.queue)
     start = spec.start_by_ts - PROMISE_LEAD_MS
-    window = BookedWindow(start_ts=start, end_ts=spec.start_by_ts + KEPT_MS)
+    # As long as its run may last: a later window of another on these nodes would shut them to it when its time comes.
+    end = spec.start_by_ts + (spec.time_limit_seconds or 0) * 1000 + STOPS_MS
+    if end - start > LENGTH_MAX_MS:
+        return _reason(Code.NOT_SUPPORTED_YET, "its time limit is longer than nodes can be kept for, 31 days")
+    window = BookedWindow(start_ts=start, end_ts=end)
     found: Booked | Reason = _reason(Code.NOT_FREE_THEN, "no node of its pool holds its largest pod")
     # One model at a time, since a gang is on one; the first that has enough nodes by then is taken.
     for model, count in _nodes_needed(state, pool, spec):
