@@ -25,10 +25,10 @@ REMEMBERED_SECONDS = 20
 CONTAINERS = (dict, list, set, deque, SortedList)
 SERVERS = ("Stream", "WatchLog", "Shelf", "World")
 """NATS' streams, the API server's history and events, and what the run itself writes down."""
-BOUNDED = ("KnownJobs", "Templates", "PriceAware", "NodeTable", "RoomTable", "SearchLooks", "Period")
+BOUNDED = ("KnownJobs", "Templates", "PriceAware", "NodeTable", "RoomTable", "SearchLooks", "Period", "PastArrivals")
 """
-Bounds of their own, beyond which they forget: the latest jobs, pods on nodes of one state, changes of nodes, and the
-names of a period of the account.
+Bounds of their own, beyond which they forget: the latest jobs, pods on nodes of one state, changes of nodes, the
+names of a period of the account, and the newest submits that quotes are drawn from.
 """
 
 

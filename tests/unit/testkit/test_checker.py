@@ -1216,11 +1216,11 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
     ("package", "most"),
     [
         (account_checker, 375),
-        (bookings_checker, 160),
+        (bookings_checker, 210),
         (checker, 745),
         (datasets_checker, 140),
         (devices_checker, 230),
-        (events_checker, 160),
+        (events_checker, 180),
         (pays_checker, 800),
         (relations_checker, 225),
         (rules_checker, 2000),
