@@ -16,7 +16,7 @@ from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine.quoting import draw_quotes
 from tessera.engine.quoting.pool_now import pool_now
-from tessera.engine.quoting.record import QuoteRecord, ScoredQuote
+from tessera.engine.quoting.record import QuoteRecord, ScoredQuote, resting
 from tessera.engine.quoting.scorecard import Scorecard, as_told, scorecard
 from tessera.kernel.errors import Conflict, Transient
 from tessera.kernel.ledger.accounts import UNREADABLE, packed
@@ -118,7 +118,7 @@ class QuoteKeeper:
             now = pool_now(then, pool)
             if not now.waiting:
                 continue
-            outlook = record.outlook(now, pool, state.runtimes)
+            outlook = record.outlook(now, pool, resting(state.runtimes))
             found = await run_in_slices(draw_quotes(outlook, now.ts), self._ports.clock)
             # Who has started, or is gone, while the futures were drawn has no use for a quote, and none is scored.
             live = [quote for quote in found if (job := state.jobs.get(quote.job_id)) and job.phase is Phase.QUEUED]

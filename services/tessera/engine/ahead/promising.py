@@ -9,6 +9,7 @@ what its price is a part of. Quota is not kept: that its queue has enough by its
 from collections import Counter
 from collections.abc import Iterator
 
+from tessera.domain.devices.resources import WHOLE_GPU
 from tessera.domain.quota.bookings import PROMISE_LEAD_MS
 from tessera.domain.state import State
 from tessera.engine.ahead.booked_nodes import is_well
@@ -24,7 +25,6 @@ FIELD = "start_by_ts"
 AHEAD_MAX_MS = 31 * 86_400_000
 STOPS_MS = 900_000
 """Time beyond its limit that a run is given to stop in, and to start a little late."""
-GPU_MILLI = 1000
 
 
 def choose_promise(state: State, fact: JobAdmitted, number: int) -> Booked | Reason:
@@ -124,7 +124,7 @@ def _priced(state: State, made: Booked, fact: JobAdmitted) -> Booked:
     percent = tree.policy.promise_price_percent
     held = Counter[str]()
     for node in state.nodes.found(made.nodes):
-        held[tree.flavor_of(node)] += node.gpus * GPU_MILLI
+        held[tree.flavor_of(node)] += node.gpus * WHOLE_GPU
     cost = 0 if tree.money is None else held_cost(tree.money.rates(held, state.ts), state.ts, state.ts + length_ms)
     gpu_ms, micros = held.total() * length_ms * percent // 100, cost * percent // 100 // GPU_HOUR
     return made.model_copy(update={"job": fact.job_id, "price_gpu_ms": gpu_ms, "price_micros": micros})

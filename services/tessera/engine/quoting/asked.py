@@ -26,7 +26,7 @@ from tessera.engine.queueing.readiness import no_place_in_line
 from tessera.engine.quoting import LEVELS, Quote, draw_quotes
 from tessera.engine.quoting.future import Outlook
 from tessera.engine.quoting.pool_now import JobShape, PoolNow, WaitingNow, pool_now, shape_of, with_new
-from tessera.engine.quoting.record import QuoteRecord
+from tessera.engine.quoting.record import QuoteRecord, resting
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import JobSpec
@@ -108,9 +108,7 @@ def quote_asked(
     at_once = _starts_at_once(then, fact)
     tries = list(_tries(then, fact, job)) if with_changes and not at_once else []
     pools = {each: pool_now(then, each) for each in sorted({case.pool, *(one.case.pool for one in tries)})}
-    sketches: Table[Sketch] = Table()
-    for key, sketch in then.runtimes.items():
-        sketches.put(key, sketch)
+    sketches = resting(then.runtimes)
     length, learnt = _length_of(sketches, case.shape)
     then.check_base()
     drawing = _Drawing(record, pools, sketches, fact.job_id)

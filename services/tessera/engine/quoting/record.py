@@ -85,9 +85,8 @@ class QuoteRecord:
         """Take in a message that was folded into `state`."""
         ts = message.ts
         for record in message.records:
-            kind = type(record)
-            if kind is JobQueued or kind is TaskQueued:
-                self._arrive(record.job_id, ts, state)  # type: ignore[attr-defined]
+            if isinstance(record, JobQueued | TaskQueued):
+                self._arrive(record.job_id, ts, state)
             elif isinstance(record, Allocated):
                 job = state.jobs.get(record.job_id)
                 if job is not None:
@@ -120,12 +119,8 @@ class QuoteRecord:
         self._given.pop(job_id, None)
 
     def outlook(self, now: PoolNow, pool: str, sketches: Table[Sketch]) -> Outlook:
-        """Outlook that all futures of the pool have in common; nothing that is learnt later changes it."""
-        # An overlay will not do: the fold goes on below it while futures are drawn.
-        kept: Table[Sketch] = Table()
-        for key, sketch in sketches.items():
-            kept.put(key, sketch)
-        return Outlook(now, kept, self.lengths, self._arrivals[pool].as_now())
+        """Outlook that all futures of the pool have in common; the sketches must rest, as those of `resting` do."""
+        return Outlook(now, sketches, self.lengths, self._arrivals[pool].as_now())
 
     def give(self, drawn: Iterable[Quote], now: PoolNow, pool: str, sketches: Table[Sketch]) -> list[Quote]:
         """The quotes as they are told. A job that has none yet is given it: that one is scored when the job starts."""
@@ -173,6 +168,13 @@ class QuoteRecord:
         made._given = {job: _given(given) for job, *given in stored["given"]}
         made._scored.extend(ScoredQuote(known, wait, _given(given)) for known, wait, given in stored["scored"])
         return made
+
+
+def resting(sketches: Table[Sketch]) -> Table[Sketch]:
+    """A copy that stays as it is. An overlay will not do: the fold goes on below it while futures are drawn."""
+    kept: Table[Sketch] = Table()
+    kept.put_all(tuple(sketches.values()), "key")
+    return kept
 
 
 def _given(stored: Sequence[Any]) -> GivenQuote:

@@ -49,9 +49,8 @@ def scorecard(scored: Sequence[ScoredQuote]) -> Scorecard:
     # Medians of errors and not means: one job that waits a month would else be the score of all.
     middle = LEVELS.index(500)
     errors = [_error([one.given.naive[at] for one in scored], scored) for at in range(len(NaiveWaits._fields))]
-    return Scorecard(
-        len(scored), by, within, _error([one.given.told[middle] for one in scored], scored), NaiveWaits(*errors)
-    )
+    error = _error([one.given.told[middle] for one in scored], scored)
+    return Scorecard(len(scored), by, within, error, NaiveWaits(*errors))
 
 
 def _share(scored: Sequence[ScoredQuote], low: int, high: int) -> int:
