@@ -30,6 +30,8 @@ GIB = 2**30
 TENANTS = ("red", "blue")
 PROJECT = "vlm"
 QUEUES = ("research", "prod", "batch")
+PIECES_QUEUE = "pieces"
+"""A queue without quotas, for jobs of nodes that nobody else can have."""
 TIGHT = Quota(resource="gpu_milli", nominal=4000)
 NODES = ("gpu-a", "gpu-b", "gpu-c", "gpu-d", "cpu-a")
 H100_GPUS, UNTAINTED_GPUS, NODE_GPUS = 8, 20, 4
@@ -71,7 +73,7 @@ def configuration(shard: str, random: Random, expected_version: int = 0, evicts:
     body = _body(random, stops=expected_version > 0)
     if evicts:
         policy = _policy(preset="fair", min_runtime_seconds=0)
-        queues = tuple(Queue(name=name, quotas=(TIGHT,)) for name in QUEUES)
+        queues = (*(Queue(name=name, quotas=(TIGHT,)) for name in QUEUES), Queue(name=PIECES_QUEUE))
         body = body.model_copy(update={"queues": queues, "policy": policy})
     if not expected_version:
         return apply_config(shard, body, 0)
@@ -84,7 +86,8 @@ def _take_away(random: Random, body: ConfigBody) -> tuple[ConfigBody, bool]:
     queues, classes, tenants = body.queues, body.priority_classes, body.tenants
     choice = random.choice(("nothing", "nothing", "queue", "class", "tenant", "refused"))
     if choice == "queue":
-        queues = (*queues[:-1], queues[-1].model_copy(update={"name": NEW_QUEUE, "was": queues[-1].name}))
+        new = {"name": NEW_QUEUE, "was": QUEUES[-1]}
+        queues = tuple(queue.model_copy(update=new) if queue.name == QUEUES[-1] else queue for queue in queues)
     elif choice == "refused":
         queues = tuple(queue for queue in queues if queue.name != QUEUES[1])
     elif choice == "class":
@@ -148,11 +151,13 @@ TURN = "22:14"
 """Time of day in the middle of a run, at which hours of lending end or begin."""
 CLOSING = ({"hours": f"20:00-{TURN}", "percent": 50}, {"hours": f"{TURN}-20:00", "percent": 0})
 OPENING = ({"hours": f"20:00-{TURN}", "percent": 0}, {"hours": f"{TURN}-20:00", "percent": 75})
+ASKS_FIRST: dict[str, Any] = {"move_answer_seconds": 2, "moves": Moves(veto_seconds=5)}
 ENOUGH = Quota(resource="gpu_milli", nominal=64_000)
 SETTLED = ConfigBody(
     tenants=_tenants(),
     queues=(
         Queue(name="all"),
+        Queue(name=PIECES_QUEUE),
         *(Queue(name=name, parent="all", quotas=(ENOUGH,)) for name in QUEUES[:-1]),
         Queue(name=QUEUES[-1], parent="all", quotas=(ENOUGH,), was=NEW_QUEUE),
     ),
@@ -161,7 +166,7 @@ SETTLED = ConfigBody(
         for name, value in zip(CLASSES, (-100, 0, 100), strict=True)
     ),
     templates=(TUNE,),
-    policy=_policy(grow_after_seconds=1),
+    policy=_policy(grow_after_seconds=1, defragment=True, min_runtime_seconds=0, **ASKS_FIRST),
 )
 """Every gang has quota, nothing is stopped and nobody is evicted: all that is left can end."""
 
@@ -171,7 +176,7 @@ def _body(random: Random, stops: bool) -> ConfigBody:
     tree = Queue(name="all", quotas=_quotas(random, flavors, 4, {}) if random.random() < 0.5 else ())
     body = ConfigBody(
         tenants=_tenants(),
-        queues=(tree, *(_queue(random, name, flavors, stops) for name in QUEUES)),
+        queues=(tree, *(_queue(random, name, flavors, stops) for name in QUEUES), Queue(name=PIECES_QUEUE)),
         flavors=flavors,
         templates=(TUNE,),
         defaults=Defaults(sessions=SessionDefaults(resume_class=RESUME_CLASS)),
@@ -204,8 +209,7 @@ def _body(random: Random, stops: bool) -> ConfigBody:
     kept = {1: 0, 5: 50, 20: 100}[body.policy.earmark_seconds]
     body = body.model_copy(update={"policy": body.policy.model_copy(update={"kept_beside_gpus_percent": kept})})
     if body.policy.min_runtime_seconds:
-        asked = {"move_answer_seconds": 2, "moves": Moves(veto_seconds=5)}
-        body = body.model_copy(update={"policy": body.policy.model_copy(update=asked)})
+        body = body.model_copy(update={"policy": body.policy.model_copy(update=ASKS_FIRST)})
     if body.policy.backfill_depth == 3:
         near = body.policy.model_copy(update={"gang_topology": "preferred"})
         body = body.model_copy(update={"policy": near, "topology": (HOST,)})

@@ -30,6 +30,7 @@ from tessera.testkit.sim.chaos import Chaos
 from tessera.testkit.sim.coverage import NAMED_POINTS, SIMULATED, Coverage, seen_on
 from tessera.testkit.sim.devices.drivers import GPU_DRIVER, Drivers
 from tessera.testkit.sim.devices.parks import DRIVEN, ZONED, park_of, rows_of, suited
+from tessera.testkit.sim.devices.pieces import answer_offers, submit_pieces
 from tessera.testkit.sim.devices.zones import ZoneExporter
 from tessera.testkit.sim.faults import Rates, ServiceFaults
 from tessera.testkit.sim.guard import SEED_SECONDS, SeedFailed, guarded
@@ -156,6 +157,8 @@ class World:
         await asyncio.gather(*clients)
         await self.send(cancel(SHARD, HUGE_TENANT, HUGE_KEY))
         await self._settle()
+        if not self.park:
+            await submit_pieces(self.seed, SHARD, self.services.clock, self.state, self.send)
         drained = await self.drain()
         said = await stored_account(MemoryBus(self.services.broker, "checker"), SHARD)
         outcome = self._judge(drained, said)
@@ -174,9 +177,10 @@ class World:
         return [drive(cluster, clock), JobController(cluster, clock).run()]
 
     def _users(self) -> list[Coroutine[Any, Any, None]]:
-        """Users who make pods and Jobs at the cluster itself."""
+        """Users who make pods and Jobs at the cluster itself, and programs that are asked whether they move."""
         users = Users(self.services.cluster, self.services.clock, Random(self.seed + 4))
-        return [users.work(CHAOS_SECONDS * 0.7), users.tidy()]
+        moved = answer_offers(SHARD, Random(self.seed + 9), self.services.clock, self.state, self.send)
+        return [users.work(CHAOS_SECONDS * 0.7), users.tidy(), moved]
 
     def state(self) -> State:
         """The shard's state as the stored ledger has it."""

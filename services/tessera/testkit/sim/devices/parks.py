@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from tessera.testkit.sim.devices.asked import nic_claim
+from tessera.testkit.sim.devices.pieces import rows_of_pieces
 from tessera.testkit.sim.workload import Command
 from tessera_local.cluster.machines.nodes import NodeRow
 from tessera_schemas.cluster.device_claims import DeviceChoice, DeviceClaim, DeviceRequest
@@ -28,7 +29,7 @@ QUARTERS, HALVES = 250, 500
 
 
 def park_of(seed: int) -> ParkName:
-    """The park of a seed's world; "" has no further nodes."""
+    """The park of a seed's world; that of "" has nothing that other jobs ask for."""
     return PARKS[seed % len(PARKS)]
 
 
@@ -44,7 +45,7 @@ def rows_of(park: ParkName) -> list[NodeRow]:
             NodeRow(name="slice-a", device_profile="time-slicing", replicas=1000 // QUARTERS, **sized),
             NodeRow(name="mps-a", device_profile="mps", replicas=1000 // HALVES, **sized),
         ]
-    return []
+    return rows_of_pieces()
 
 
 def suited(park: ParkName, command: Command) -> Command:
