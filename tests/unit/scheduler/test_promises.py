@@ -19,7 +19,7 @@ from tessera_schemas.config import ConfigBody, Flavor, Policy, Queue, Quota, Ten
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.facts import BookingEndAsked, HoldRequested
 from tessera_schemas.job import JobSpec
-from tessera_schemas.ledger import Allocated, Booked, BookingEnded, JobTurnedAway, Revoked
+from tessera_schemas.ledger import Allocated, Booked, BookingEnded, BudgetReached, JobTurnedAway, Revoked
 from tessera_schemas.reasons import Code
 from tessera_schemas.work.budgets import MICROS, Budget
 from tessera_schemas.work.money import FlavorPrice, Money
@@ -145,6 +145,15 @@ def test_its_price_counts_against_its_budgets_and_a_broken_promise_gives_it_back
     # What its other runs hold goes on meanwhile, for a millisecond.
     assert given_back == pytest.approx([8 * MICROS, 4 * MICROS], abs=20)
     assert (ended.why, ended.reason.code, ended.reason.numbers) == ("broken", Code.NODE_LOST, {"nodes": 2})
+    assert checked(at).violations == []
+
+
+def test_nothing_starts_in_the_message_whose_promise_spends_its_budget() -> None:
+    at = world(3, budgets=(Budget(tenant="lab", amount=8),))
+    at.commit(admitted("small", job_spec(role(gpus=1))))
+    records = at.commit(admitted("gang", gang(at, HOUR)), orders=(at.line(),)).records
+    assert of(records, BudgetReached).percent == 100
+    assert not [record for record in records if isinstance(record, Allocated)]
     assert checked(at).violations == []
 
 

@@ -76,6 +76,8 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None, eng
     for index in _order_of(inputs.facts):
         fact = inputs.facts[index].fact
         JUDGE[type(fact)](draft, index, fact)
+    # A promise of this message may have spent a budget, by which nothing starts in it either.
+    note_levels(draft)
     end_overdue(draft, inputs.facts_wait, inputs.starts_since)
     end_missed(draft)
     if len(draft.state.mig_changes):
