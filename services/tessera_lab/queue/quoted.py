@@ -14,9 +14,9 @@ from statistics import median
 from tessera.domain.state import State
 from tessera.engine.quoting import LEVELS, quote
 from tessera.engine.quoting.arrivals import PastArrivals
-from tessera.engine.quoting.future import Outlook
 from tessera.engine.quoting.lengths import LearntLengths
 from tessera.engine.quoting.naive import LastWaits, naive_waits
+from tessera.engine.quoting.outlook import Outlook
 from tessera.engine.quoting.pool_now import JobShape, class_of, pool_now, shape_of
 from tessera.engine.quoting.scores import QuoteBook
 from tessera_lab.queue.configured import TENANT

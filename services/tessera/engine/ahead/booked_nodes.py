@@ -117,12 +117,21 @@ class BookedNodes:
         """Whether anything is kept at all."""
         return bool(self._windows)
 
+    @property
+    def windows(self) -> list[tuple[Booking, WindowTimes]]:
+        """Windows that are not over, by their beginning, each with its booking."""
+        return [(booking, (start, end)) for start, end, booking in self._windows]
+
+    def promise_of(self, job: Job) -> str:
+        """Name of the booking that keeps the job's promised start; "" for none."""
+        return self._promises.get(job.job_id, "")
+
     def standing(self, job: Job) -> int:
         """A number that is equal for jobs to which the same nodes are open now."""
-        own = job.booking or self._promises.get(job.job_id, "")
+        own = job.booking or self.promise_of(job)
         if own:
             return len(self._windows) + 1 + sorted({*self._bookings, own}).index(own)
-        return self._begun_before(self._state.ts + self._stay(job)) if self._windows else 0
+        return self._begun_before(self._state.ts + self.stay(job)) if self._windows else 0
 
     def shut(self, job: Job, at: int | None = None) -> frozenset[str]:
         """Names of the nodes that are not open to the job if it starts `at`, now or later."""
@@ -132,7 +141,7 @@ class BookedNodes:
         if not self._windows:
             return NOBODY
         # A window that is over by then keeps nothing: of a time ahead not only the first ones count.
-        first = self._windows[: self._begun_before(at + self._stay(job))]
+        first = self._windows[: self._begun_before(at + self.stay(job))]
         names = (each.name for _, end, each in first if end > at and each.job != job.job_id)
         return self._joined(tuple(dict.fromkeys(names)))
 
@@ -158,7 +167,7 @@ class BookedNodes:
     def first_against(self, job: Job, shut: Iterable[str]) -> tuple[int, Booking] | None:
         """The window that begins first of those that keep `shut` from the job: when, and of which booking."""
         names = frozenset(shut)
-        before = self._windows[: self._begun_before(self._state.ts + self._stay(job))]
+        before = self._windows[: self._begun_before(self._state.ts + self.stay(job))]
         return next(((start, each) for start, _, each in before if names & self.nodes_of(each)), None)
 
     def leaves_by(self, run: Run, nodes: Iterable[str]) -> tuple[int, Booking] | None:
@@ -201,7 +210,8 @@ class BookedNodes:
             known = self._by_node[node] = [each for each in kept if node in self.nodes_of(each)]
         return known
 
-    def _stay(self, job: Job) -> int:
+    def stay(self, job: Job) -> int:
+        """`stay_ms` of the job."""
         # Equal jobs are asked one by one.
         kind = kind_of(job), job.time_limit_seconds, job.preemptible, job.stop_seconds
         known = self._stays.get(kind)

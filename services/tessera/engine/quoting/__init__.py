@@ -6,16 +6,17 @@ scores of earlier quotes (`scores.QuoteBook`). Out: quantiles of each job's wait
 all jobs. Their number is fixed, and so is the work in all: who has not started when that is spent waits longer than the
 future was played, by a factor with a heavy tail.
 
-Capacity is coarse, nodes with so many free GPUs: CPU, memory, topology and earmarks are left out, and so are
-evictions, whose chance is told from their record. Nothing is decided by a quote. Pure and in integers: equal inputs
-give equal quotes. Chances are thousandths, times ledger milliseconds.
+Capacity is coarse, nodes with so many free GPUs, in and out of windows: CPU, memory, topology and earmarks are left
+out, and so are evictions, whose chance is told from their record. Nothing is decided by a quote. Pure and in integers:
+equal inputs give equal quotes. Chances are thousandths, times ledger milliseconds.
 """
 
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 from tessera.engine.quoting.chance import ONE, Draws, quantile_of
-from tessera.engine.quoting.future import Outlook, play
+from tessera.engine.quoting.future import play
+from tessera.engine.quoting.outlook import Outlook
 
 FUTURES = 32
 STEPS_MAX = 40_000

@@ -19,15 +19,15 @@ from tessera.domain.quota.queue_settings import granted_classes
 from tessera.domain.runtimes import Sketch
 from tessera.domain.state import State
 from tessera.domain.table import Table
+from tessera.engine.ahead.booked_nodes import BookedNodes
 from tessera.engine.ahead.durations import expected, is_learnt
 from tessera.engine.explain.changed_spec import changed_spec
 from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.queueing.readiness import no_place_in_line
 from tessera.engine.quoting import LEVELS, Quote, draw_quotes
-from tessera.engine.quoting.future import Outlook
-from tessera.engine.quoting.pool_now import JobShape, PoolNow, WaitingNow, pool_now, shape_of, with_new
+from tessera.engine.quoting.outlook import Outlook
+from tessera.engine.quoting.pool_now import JobShape, PoolNow, Terms, WaitingNow, pool_now, shape_of, terms_of
 from tessera.engine.quoting.record import QuoteRecord, resting
-from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import JobQueued, TakenFact
@@ -82,6 +82,7 @@ class _Case(NamedTuple):
     not_before: int
     deadline_ts: int
     cost_micros: int
+    terms: Terms
 
 
 class _Try(NamedTuple):
@@ -142,31 +143,11 @@ class _Drawing:
         if outlook is None:
             outlook = self._record.outlook(self._pools[case.pool], case.pool, self._sketches)
             self._outlooks[case.pool] = outlook
-        before = outlook.now
-        _join(outlook, WaitingNow(self._job_id, case.shape, before.ts, case.not_before, case.deadline_ts))
-        (drawn,) = yield from draw_quotes(outlook, before.ts, (self._job_id,), futures, steps)
-        _leave(outlook, case.shape, before)
+        ts = outlook.now.ts
+        outlook.join(WaitingNow(self._job_id, case.shape, ts, case.not_before, case.deadline_ts, case.terms))
+        (drawn,) = yield from draw_quotes(outlook, ts, (self._job_id,), futures, steps)
+        outlook.leave()
         return self._record.correct(drawn, case.pool, case.shape)
-
-
-def _join(outlook: Outlook, job: WaitingNow) -> None:
-    """Puts one job more in line. To make an outlook anew for each takes as long as two futures."""
-    now, at = outlook.now, len(outlook.now.waiting)
-    outlook.now = with_new(now, job.job_id, job.shape, job.not_before, job.deadline_ts)
-    line = outlook.line_of(job.shape)
-    if job.not_before > now.ts:
-        outlook.later.append((job.not_before, at, line.number))
-    else:
-        line.jobs.append((now.ts, at, job.deadline_ts or INT_MAX))
-    shapes = (each.shape for each in outlook.lines)
-    # Whether shares decide was found out without it: it may be the first of another tenant, user or queue.
-    outlook.shared = len({(shape.path, shape.kind.tenant, shape.user) for shape in shapes}) > 1
-
-
-def _leave(outlook: Outlook, shape: JobShape, before: PoolNow) -> None:
-    at, line = len(before.waiting), outlook.line_of(shape)
-    outlook.now, outlook.later = before, [each for each in outlook.later if each[1] != at]
-    line.jobs = [each for each in line.jobs if each[1] != at]
 
 
 def _taken_in(state: State, fact: JobAdmitted) -> Job:
@@ -195,7 +176,8 @@ def _case_of(state: State, spec: JobSpec, job: Job) -> _Case | Reason:
     length, _ = _length_of(state.runtimes, shape)
     priced = spec.model_copy(update={"time_limit_seconds": -(-length // 1000)})
     cost = most_micros(tree, priced, state.ts) if length else 0
-    return _Case(shape, pool, job.not_before, job.deadline_ts, cost)
+    terms = terms_of(state, BookedNodes(state, pool), job)
+    return _Case(shape, pool, job.not_before, job.deadline_ts, cost, terms)
 
 
 def _length_of(sketches: Table[Sketch], shape: JobShape) -> tuple[int, bool]:

@@ -12,14 +12,10 @@ from heapq import heapify, heappop, heappush, heapreplace, nsmallest
 from itertools import groupby
 from typing import NamedTuple
 
-from tessera.domain.queues import UNLIMITED
-from tessera.domain.runtimes import Sketch
-from tessera.domain.table import Table
-from tessera.engine.ahead.durations import FORECAST_PERMILLE, expected, quantile
-from tessera.engine.quoting.arrivals import PastArrivals
-from tessera.engine.quoting.chance import Draws
-from tessera.engine.quoting.lengths import LearntLengths
-from tessera.engine.quoting.pool_now import JobShape, PoolNow, RunNow
+from tessera.engine.quoting.chance import ONE, Draws
+from tessera.engine.quoting.lengths import guess
+from tessera.engine.quoting.outlook import EqualJobs, Outlook
+from tessera.engine.quoting.pool_now import JobShape, WindowNow
 from tessera_schemas.base import INT_MAX
 
 STOPPING_MS = 30_000
@@ -35,69 +31,6 @@ NODES_A_STEP = 8
 """Nodes of which a search for an opening asks in about the time of another step."""
 
 LineRank = tuple[int, ...]
-
-
-class EqualJobs:
-    """Equal jobs of an outlook: those that wait are `jobs`, by age, as (submitted, number among the waiting)."""
-
-    __slots__ = ("expected_ms", "forecast_ms", "gpus", "jobs", "number", "own", "parts", "path", "pieces", "shape")
-
-    def __init__(self, number: int, shape: JobShape, parts: tuple[int, ...], path: tuple[int, ...]) -> None:
-        self.number, self.shape, self.parts, self.path = number, shape, parts, path
-        self.pieces = [each for each, many in shape.pieces for _ in range(many)]
-        self.gpus = shape.gpus
-        self.jobs: list[tuple[int, int, int]] = []
-        self.expected_ms = self.forecast_ms = 0
-
-
-class Outlook:
-    """A pool with what is known of lengths and arrivals; serves any number of futures while these rest."""
-
-    def __init__(self, now: PoolNow, sketches: Table[Sketch], lengths: LearntLengths, arrivals: PastArrivals) -> None:
-        self.now, self.arrivals, self.lengths, self._sketches = now, arrivals, lengths, sketches
-        self.chances = lengths.chances()
-        models = sorted({node.model for node in now.nodes})
-        self.part_of = [models.index(node.model) for node in now.nodes]
-        self._models, self.largest = models, max((node.gpus for node in now.nodes), default=0)
-        self.gpus = sum(node.gpus for node in now.nodes)
-        self.queues = list(now.queues.values())
-        self._queue_numbers = {name: at for at, name in enumerate(now.queues)}
-        self.lines: list[EqualJobs] = []
-        self._by_shape: dict[JobShape, EqualJobs] = {}
-        self.later: list[tuple[int, int, int]] = []
-        for at, job in enumerate(now.waiting):
-            line = self.line_of(job.shape)
-            # Who may not start yet comes into its line later, and counts by the age that it has.
-            if job.not_before > now.ts:
-                self.later.append((job.not_before, at, line.number))
-            else:
-                line.jobs.append((job.submitted_ts, at, job.deadline_ts or INT_MAX))
-        self.runs = [(self.line_of(run.shape).number, run.places, self._forecast_end(run), run) for run in now.runs]
-        # Shares cost a key of many parts for each look at a job; where one branch has all jobs they say nothing.
-        shapes = [line.shape for line in self.lines]
-        self.shared = len({(shape.path, shape.kind.tenant, shape.user) for shape in shapes}) > 1
-        self.bounded = any(queue.most < UNLIMITED // 1000 for queue in self.queues)
-
-    def line_of(self, shape: JobShape) -> EqualJobs:
-        """The line of such jobs, made when the first of them is met."""
-        line = self._by_shape.get(shape)
-        if line is None:
-            named = [at for at, model in enumerate(self._models) if not shape.models or model in shape.models]
-            path = tuple(self._queue_numbers[name] for name in shape.path if name in self._queue_numbers)
-            line = self._by_shape[shape] = EqualJobs(len(self.lines), shape, tuple(named), path)
-            # What decides is asked for what decides by it: the order's mean and the forecast's end.
-            mean = expected(self._sketches, shape.kind)
-            line.expected_ms = max(1, min(mean, shape.limit_ms) if shape.limit_ms else mean)
-            line.forecast_ms = shape.limit_ms or quantile(self._sketches, shape.kind, FORECAST_PERMILLE)
-            self.lines.append(line)
-        return line
-
-    def _forecast_end(self, run: RunNow) -> int:
-        length, now = self.line_of(run.shape).forecast_ms, self.now.ts
-        # As the engine's own forecast has it: who outlives its estimate is expected to run as long again.
-        while run.started_ts + length <= now:
-            length *= 2
-        return run.started_ts + length
 
 
 class Played(NamedTuple):
@@ -147,19 +80,24 @@ class _Future:
         self._openings: dict[int, dict[int, tuple[int | None, int]]] = {}
         self._ends: list[tuple[int, int]] = []
         # By its age, and by its limit: what has outlived all that was seen still ends, and never before now.
-        draw, chances = self._lengths.part, outlook.chances
+        # Of a young shard nobody knows whether runs take the time that they ask for: in half of its futures all do.
+        self._guesses = outlook.chances.known < ONE
+        self._at_their_word = self._guesses and self._lengths.part() * 2 < ONE
         for number, places, expected_end, run in outlook.runs:
             self._note_run(number, places, expected_end)
-            end = run.started_ts + chances.draw(run.shape.kind, max(0, now.ts - run.started_ts), draw())
-            if run.shape.limit_ms:
-                end = min(end, run.started_ts + run.shape.limit_ms)
+            end = run.started_ts + self._length(run.shape, max(0, now.ts - run.started_ts))
             end = now.ts + STOPPING_MS if run.stopping else max(end, now.ts + 1)
             self._ends.append((end, len(self._places) - 1))
         heapify(self._ends)
         self._arrivals: Iterator[tuple[int, JobShape]] = outlook.arrivals.drawn(now.ts, chance.split())
         self._later = sorted(outlook.later)
         self._started: dict[int, int] = {}
-        self._searched = 0
+        self._searched = self._passed = 0
+        # By node when its next window begins, or has begun; bookings whose window is now; those that are not needed
+        # any more; and runs that ended for a window before their time.
+        self._shut_from, self._open = dict(outlook.windows.shut_from), dict(outlook.windows.open)
+        self._dropped: set[str] = set()
+        self._over: set[int] = set()
 
     def play(self, asked: set[int], steps_max: int) -> "Played":
         # A step is an end, an arrival or a look at a job in line. Counted, and not timed, a future is the same on any
@@ -167,11 +105,12 @@ class _Future:
         now, steps = self._outlook.now.ts, 0
         arrival = next(self._arrivals, None)
         self._settle(now)
-        searching = len(self._free) // NODES_A_STEP
-        while steps + self._searched * searching < steps_max and not asked <= self._started.keys():
+        searching, bounds, bound = len(self._free) // NODES_A_STEP, self._outlook.windows.bounds, 0
+        while steps + self._searches(searching) < steps_max and not asked <= self._started.keys():
             times = [self._ends[0][0]] if self._ends else []
             times += [arrival[0]] if arrival is not None else []
             times += [self._later[0][0]] if self._later else []
+            times += [bounds[bound][0]] if bound < len(bounds) else []
             if not times:
                 now += NEVER_MS
                 break
@@ -179,6 +118,10 @@ class _Future:
             while self._ends and self._ends[0][0] <= now:
                 self._end(heappop(self._ends)[1])
                 steps += 1
+            while bound < len(bounds) and bounds[bound][0] <= now:
+                _, begins, window = bounds[bound]
+                self._turn(window, begins, now)
+                bound, steps = bound + 1, steps + 1 + len(window.nodes) // NODES_A_STEP
             while arrival is not None and arrival[0] <= now:
                 self._join(self._outlook.line_of(arrival[1]), (now, -1, INT_MAX))
                 arrival = next(self._arrivals, None)
@@ -188,8 +131,38 @@ class _Future:
                 job = self._outlook.now.waiting[at]
                 self._join(self._lines[number], (job.submitted_ts, at, job.deadline_ts or INT_MAX))
             steps += self._settle(now)
-        steps += self._searched * searching
+        steps += self._searches(searching)
         return Played({at: self._started[at] for at in asked if at in self._started}, now, steps)
+
+    def _searches(self, searching: int) -> int:
+        """Steps for what was looked at in searches of nodes."""
+        return self._searched * searching + self._passed // NODES_A_STEP
+
+    def _turn(self, window: WindowNow, begins: bool, now: int) -> None:
+        """A window begins or ends: who has no part in it leaves its nodes, or who had part in it."""
+        if window.booking in self._dropped:
+            return
+        # The committer has told them to stop in time; here they are gone to the moment, and come back to no line.
+        for node in window.nodes:
+            for run in sorted(self._on_node[node]):
+                if (self._lines[self._run_line[run]].booking == window.booking) != begins:
+                    self._end(run)
+                    self._over.add(run)
+        if begins:
+            self._open[window.booking] = window
+        else:
+            self._open.pop(window.booking, None)
+            self._shut_anew(window, now)
+
+    def _shut_anew(self, window: WindowNow, now: int) -> None:
+        """Find out again from when on the nodes of a window that is over are shut."""
+        on_node = self._outlook.windows.on_node
+        for node in window.nodes:
+            ahead = [each for each in on_node[node] if each.end_ts > now and each.booking not in self._dropped]
+            if ahead:
+                self._shut_from[node] = min(each.start_ts for each in ahead)
+            else:
+                self._shut_from.pop(node, None)
 
     def _join(self, line: EqualJobs, job: tuple[int, int, int]) -> None:
         # A line that no future before has met was added to the outlook behind the lines that this one began with.
@@ -299,8 +272,12 @@ class _Future:
             self._used[at] + line.gpus > self._outlook.queues[at].most for at in line.path
         ):
             return None
+        if line.booking:
+            found = self._find_booked(line, now)
+            if found is not None or not line.elsewhere:
+                return found
         # All pods on one model, as a gang is placed: one that finds no room on the first is tried on the next.
-        until = now + line.forecast_ms
+        until = now + (line.stay_ms or line.forecast_ms)
         for part in line.parts:
             taken: list[tuple[int, int]] = []
             for gpus in line.pieces:
@@ -315,8 +292,29 @@ class _Future:
                 self._give(node, gpus)
         return None
 
+    def _find_booked(self, line: EqualJobs, now: int) -> list[tuple[int, int]] | None:
+        """Take nodes of the window that is for these jobs now; None without one, or where it has no room or time."""
+        window = self._open.get(line.booking)
+        if window is None or (not line.elsewhere and now + line.shape.limit_ms > window.end_ts):
+            return None
+        # Of the few nodes of a window each is asked: the lists by free GPUs are of all nodes.
+        for part in line.parts:
+            nodes = [node for node in window.nodes if self._outlook.part_of[node] == part]
+            taken: list[tuple[int, int]] = []
+            for gpus in line.pieces:
+                fitting = [(self._free[node], node) for node in nodes if self._free[node] >= gpus]
+                if not fitting:
+                    break
+                taken.append((min(fitting)[1], gpus))
+                self._give(taken[-1][0], -gpus)
+            else:
+                return taken
+            for node, gpus in taken:
+                self._give(node, gpus)
+        return None
+
     def _take(self, part: int, gpus: int, until: int) -> int:
-        free, by_free, kept = self._free, self._by_free[part], self._kept_nodes
+        free, by_free, kept, shut = self._free, self._by_free[part], self._kept_nodes, self._shut_from
         for count in range(gpus, len(by_free)):
             nodes = by_free[count]
             # A node whose number of free GPUs has changed since it was put here stands elsewhere, too: it is dropped
@@ -327,12 +325,14 @@ class _Future:
                 node = nodes.pop()
                 if free[node] != count:
                     continue
-                if kept and kept.get(node, INT_MAX) < until:
+                if (kept and kept.get(node, INT_MAX) < until) or (shut and shut.get(node, INT_MAX) < until):
                     aside.append(node)
                     continue
                 found = node
                 break
-            nodes.extend(reversed(aside))
+            if aside:
+                nodes.extend(reversed(aside))
+                self._passed += len(aside)
             if found >= 0:
                 self._give(found, -gpus)
                 return found
@@ -356,12 +356,30 @@ class _Future:
         if asked >= 0:
             self._started[asked] = now
         self._kept.pop(number, None)
-        # A run that is stopped by its limit is over for the pool, whatever becomes of its job.
-        length = self._outlook.chances.draw(line.shape.kind, 0, self._lengths.part())
-        if line.shape.limit_ms:
-            length = min(length, line.shape.limit_ms)
+        if line.booking and line.elsewhere:
+            self._drop(line.booking, now)
+        length = self._length(line.shape, 0)
         self._note_run(number, tuple(places), now + line.forecast_ms)
         heappush(self._ends, (now + length, len(self._places) - 1))
+
+    def _drop(self, booking: str, now: int) -> None:
+        """A promised job has started: its nodes are kept no longer."""
+        self._dropped.add(booking)
+        # Its bound of time still comes, and then finds it dropped.
+        self._open.pop(booking, None)
+        for window in self._outlook.now.windows:
+            if window.booking == booking:
+                self._shut_anew(window, now)
+
+    def _length(self, shape: JobShape, elapsed_ms: int) -> int:
+        # Once enough is known nothing further is drawn: such futures are the same as if there were no guesses.
+        chances, part = self._outlook.chances, self._lengths.part()
+        if self._guesses and self._lengths.part() >= chances.known:
+            length = guess(shape.limit_ms, elapsed_ms, part, self._at_their_word)
+        else:
+            length = chances.draw(shape.kind, elapsed_ms, part)
+        # A run that is stopped by its limit is over for the pool, whatever becomes of its job.
+        return min(length, shape.limit_ms) if shape.limit_ms else length
 
     def _note_run(self, number: int, places: tuple[tuple[int, int], ...], expected_end: int) -> None:
         run, line = len(self._places), self._lines[number]
@@ -374,6 +392,8 @@ class _Future:
         self._count(line, line.gpus)
 
     def _end(self, run: int) -> None:
+        if run in self._over:
+            return
         for node, gpus in self._places[run]:
             if node >= 0:
                 self._on_node[node].discard(run)
@@ -424,7 +444,8 @@ class _Future:
                         opening, stands = known.get(node, (None, 0))
                         if stands <= now:
                             opening, stands = known[node] = self._free_from(node, size, now)
-                        if opening is not None:
+                        shut = self._shut_from.get(node, INT_MAX)
+                        if opening is not None and max(opening, now) + line.forecast_ms <= shut:
                             found.append((max(opening, now), node))
                 soonest = nsmallest(many, found)
                 if len(soonest) < many:

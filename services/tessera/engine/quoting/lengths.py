@@ -6,8 +6,9 @@ of weeks, and in whose eyes those that run yet do not exist. Here each bucket of
 runs that came so far, how many ended in it and how many passed it. So what a team runs today shows in the young
 buckets within minutes, while the old ones remember months, and runs count from the moment at which they pass. A kind
 with few runs leans on the coarser kind above it, and so does one whose name was not seen for long, since names of jobs
-have no end: the rows of those that were counted last are kept. All times are milliseconds, all chances parts of
-`chance.ONE`.
+have no end: the rows of those that were counted last are kept. Until enough ends of any kind were seen, a part of the
+lengths is guessed (`guess`): runs that are all young say that none is old, and nothing of when they end. All times are
+milliseconds, all chances parts of `chance.ONE`.
 """
 
 from bisect import bisect_left
@@ -16,7 +17,7 @@ from heapq import heappop, heappush
 from itertools import accumulate
 from typing import Any, Self
 
-from tessera.domain.runtimes import BUCKETS, JobKind, Sketch, bucket
+from tessera.domain.runtimes import BUCKETS, UNKNOWN, JobKind, Sketch, bucket
 from tessera.engine.ahead.durations import upper
 from tessera.engine.quoting.chance import ONE
 
@@ -30,6 +31,10 @@ PRIOR_RUNS = 4
 """With how many runs of its own a kind weighs as much as the coarser kind above it."""
 UNKNOWN_ENDS = ONE // 6
 """Chance to end within half an octave of age where no run of any kind came so far."""
+KNOWN_ENDS = 64
+"""Ends that were seen of all runs, from which on lengths are drawn by them alone."""
+GUESSED_AGE = UNKNOWN // 8
+"""Age from which on a run without a limit is guessed to end, as long as few ends were seen."""
 ALL = "////"
 """Row of all runs."""
 FIRST = bucket(1000)
@@ -171,6 +176,9 @@ class LengthChances:
     ) -> None:
         self._ended, self._passed, self._evicted = ended, passed, evicted
         self._tables: dict[JobKind, EndedBy] = {}
+        ends = sum(ended.get(ALL, ())) // WEIGHT
+        self.known = min(ends, KNOWN_ENDS) * ONE // KNOWN_ENDS
+        """Part of the runs whose lengths are drawn by what was seen; those of the others are guessed."""
 
     def draw(self, kind: JobKind, elapsed_ms: int, part: int) -> int:
         """The whole length of a run that has run for so long, as the draw `part` of `ONE` says; always longer."""
@@ -228,6 +236,23 @@ class LengthChances:
             left = accumulate(hazard, lambda left, chance: left * (ONE - chance) >> 40, initial=ONE)
             found = self._tables[kind] = tuple(ONE - each for each in list(left)[1:])
         return found
+
+
+def guess(limit_ms: int, elapsed_ms: int, part: int, at_their_word: bool) -> int:
+    """
+    The whole length of a run of which nothing is known but its limit, 0 for none, and its age; always longer than that.
+
+    Nobody knows yet how near to their limits people's runs end. So limits are either what all runs take, or ends come
+    evenly before them: whose 95 % is to hold must ask both. Without a limit a run has a tail as long as its age, and at
+    first as a guessed one.
+    """
+    if limit_ms > elapsed_ms:
+        return limit_ms if at_their_word else elapsed_ms + 1 + ((limit_ms - elapsed_ms - 1) * part >> 40)
+    age = max(elapsed_ms, GUESSED_AGE)
+    return elapsed_ms + _UNSEEN.draw(_NOBODYS, age, part) - age
+
+
+_UNSEEN, _NOBODYS = LengthChances({}, {}, {}), JobKind("", "", "", 0)
 
 
 def _rows(kind: JobKind) -> tuple[tuple[str, int], ...]:

@@ -6,6 +6,7 @@ GPUs are left out: what they wait for is not counted here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from tessera.domain.devices.resources import WHOLE_GPU
@@ -14,9 +15,11 @@ from tessera.domain.queues import UNLIMITED, QueueTree
 from tessera.domain.runtimes import JobKind, kind_of
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
+from tessera.engine.ahead.booked_nodes import BookedNodes
 from tessera_schemas.config import OrderName
 
 GPU_QUOTA = "gpu_milli"
+WINDOWS_MAX = 2048
 
 
 class JobShape(NamedTuple):
@@ -66,6 +69,31 @@ class NodeNow(NamedTuple):
     free: int
 
 
+class WindowNow(NamedTuple):
+    """A time in which the nodes of these numbers are kept for the jobs of a booking, and shut to all others."""
+
+    start_ts: int
+    end_ts: int
+    nodes: tuple[int, ...]
+    booking: str
+
+
+class Terms(NamedTuple):
+    """
+    Standing of a job to the windows of its pool: the `booking` that it has part in, "" for none.
+
+    A promised job may start `elsewhere`, too, and ends its booking by its start. `stay_ms` is how long a start has to
+    be before a window of others, 0 for as long as the job is expected to run.
+    """
+
+    booking: str = ""
+    elsewhere: bool = True
+    stay_ms: int = 0
+
+
+ANYWHERE = Terms()
+
+
 class RunNow(NamedTuple):
     """A run: GPUs by number of the node, -1 for one that takes no new jobs; `stopping` ones end soon."""
 
@@ -73,6 +101,7 @@ class RunNow(NamedTuple):
     places: tuple[tuple[int, int], ...]
     started_ts: int
     stopping: bool = False
+    booking: str = ""
 
 
 class WaitingNow(NamedTuple):
@@ -83,6 +112,7 @@ class WaitingNow(NamedTuple):
     submitted_ts: int
     not_before: int = 0
     deadline_ts: int = 0
+    terms: Terms = ANYWHERE
 
 
 class QueueNow(NamedTuple):
@@ -107,6 +137,7 @@ class PoolNow(NamedTuple):
     patience_ms: int
     depth: int
     backfill_patience_ms: int
+    windows: tuple[WindowNow, ...] = ()
 
 
 def pool_now(state: State, pool: str) -> PoolNow:
@@ -118,23 +149,37 @@ def pool_now(state: State, pool: str) -> PoolNow:
         NodeNow(node.gpu_model, node.gpus, sum(free >= WHOLE_GPU for free in node.gpu_free[: node.gpus]))
         for node in nodes
     )
-    policy = tree.policy
+    policy, booked = tree.policy, BookedNodes(state, pool)
     return PoolNow(
         state.ts,
         seen,
         tuple(_runs(state, pool, numbers)),
-        tuple(_waiting(state, pool)),
+        tuple(_waiting(state, pool, booked)),
         {name: _queue(tree, name) for name in sorted(tree.queues)},
         {name: tenant.weight for name, tenant in sorted(tree.tenants.items())},
         policy.order_patience_seconds * 1000,
         policy.backfill_depth if policy.backfill == "reserve" else 0,
         policy.backfill_patience_seconds * 1000,
+        tuple(_windows(state, booked, numbers)) if booked else (),
     )
 
 
-def with_new(now: PoolNow, job_id: str, shape: JobShape, not_before: int = 0, deadline_ts: int = 0) -> PoolNow:
-    """The pool with a job besides that is submitted now."""
-    return now._replace(waiting=(*now.waiting, WaitingNow(job_id, shape, now.ts, not_before, deadline_ts)))
+def _windows(state: State, booked: BookedNodes, numbers: Mapping[str, int]) -> Iterable[WindowNow]:
+    """The windows that are not over, by their beginning; at most `WINDOWS_MAX`, since later ones matter less."""
+    # Futures look at each node of each window; what begins far ahead matters least, and is left out first.
+    found = ((*times, booking) for booking, times in booked.windows)
+    for start, end, booking in islice(found, WINDOWS_MAX):
+        names = sorted(name for name in booked.nodes_of(booking) if name in numbers)
+        yield WindowNow(start, end, tuple(numbers[name] for name in names), booking.name)
+
+
+def terms_of(state: State, booked: BookedNodes, job: Job) -> Terms:
+    """Standing of the job to the windows."""
+    # Most pools have no windows, and all their jobs then stand alike: equal terms make equal jobs one line.
+    if not booked and not job.booking:
+        return ANYWHERE
+    promise = booked.promise_of(job)
+    return Terms(promise or job.booking, bool(promise) or not job.booking, booked.stay(job))
 
 
 def shape_of(tree: QueueTree, job: Job) -> JobShape | None:
@@ -154,12 +199,13 @@ def shape_of(tree: QueueTree, job: Job) -> JobShape | None:
     return JobShape(kind_of(job), ordered, models, path, job.user, priority, job.time_limit_seconds * 1000)
 
 
-def _waiting(state: State, pool: str) -> Iterable[WaitingNow]:
+def _waiting(state: State, pool: str, booked: BookedNodes) -> Iterable[WaitingNow]:
     """Waiting jobs by age; those that are held, or wait for others, have no start that time alone brings."""
     jobs = (job for job in state.jobs.values() if job.phase is Phase.QUEUED and not job.kept_out)
     for job in sorted(jobs, key=lambda job: (job.submitted_ts, job.job_id)):
         if state.tree.pool(job.queue) == pool and (shape := shape_of(state.tree, job)) is not None:
-            yield WaitingNow(job.job_id, shape, job.submitted_ts, job.not_before, job.deadline_ts)
+            terms = terms_of(state, booked, job)
+            yield WaitingNow(job.job_id, shape, job.submitted_ts, job.not_before, job.deadline_ts, terms)
 
 
 def _runs(state: State, pool: str, numbers: Mapping[str, int]) -> Iterable[RunNow]:
@@ -168,7 +214,8 @@ def _runs(state: State, pool: str, numbers: Mapping[str, int]) -> Iterable[RunNo
         shape = None if job is None or state.tree.pool(run.queue) != pool else shape_of(state.tree, job)
         if shape is not None:
             places = _places(run, numbers)
-            yield RunNow(shape, places, run.allocated_ts, bool(run.stopping or run.over))
+            stops = bool(run.stopping or run.over)
+            yield RunNow(shape, places, run.allocated_ts, stops, "" if job is None else job.booking)
 
 
 def _places(run: Run, numbers: Mapping[str, int]) -> tuple[tuple[int, int], ...]:

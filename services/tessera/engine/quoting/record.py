@@ -15,9 +15,9 @@ from tessera.domain.state import State
 from tessera.domain.table import Table
 from tessera.engine.quoting import LEVELS, Quote
 from tessera.engine.quoting.arrivals import PastArrivals
-from tessera.engine.quoting.future import Outlook
 from tessera.engine.quoting.lengths import LearntLengths
 from tessera.engine.quoting.naive import LastWaits, NaiveWaits, naive_waits
+from tessera.engine.quoting.outlook import Outlook
 from tessera.engine.quoting.pool_now import JobClass, JobShape, PoolNow, class_of, shape_of
 from tessera.engine.quoting.scores import QuoteBook
 from tessera_schemas.ledger import Allocated, Finished, JobQueued, LedgerMessage, Requeued, TaskQueued

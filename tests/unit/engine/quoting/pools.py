@@ -6,8 +6,8 @@ from tessera.domain.queues import UNLIMITED
 from tessera.domain.runtimes import JobKind, Sketch
 from tessera.domain.table import Table
 from tessera.engine.quoting.arrivals import PastArrivals
-from tessera.engine.quoting.future import Outlook
 from tessera.engine.quoting.lengths import LearntLengths
+from tessera.engine.quoting.outlook import Outlook
 from tessera.engine.quoting.pool_now import JobShape, NodeNow, PoolNow, QueueNow, RunNow, WaitingNow
 
 NOW = 100 * 3_600_000

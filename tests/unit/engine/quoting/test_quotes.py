@@ -7,9 +7,10 @@ from tessera.domain.runtimes import JobKind
 from tessera.engine.quoting import LEVELS, Quote, quote
 from tessera.engine.quoting.arrivals import PastArrivals
 from tessera.engine.quoting.chance import quantile_of
-from tessera.engine.quoting.future import NEVER_MS, Outlook
-from tessera.engine.quoting.lengths import LearntLengths
-from tessera.engine.quoting.pool_now import PoolNow, QueueNow, pool_now, with_new
+from tessera.engine.quoting.future import NEVER_MS
+from tessera.engine.quoting.lengths import KNOWN_ENDS, LearntLengths
+from tessera.engine.quoting.outlook import Outlook
+from tessera.engine.quoting.pool_now import PoolNow, QueueNow, pool_now
 from tests.builders import admitted, config_body, job_spec, role
 from tests.ledgers import Committed
 from tests.unit.engine.quoting.pools import FREE, MINUTE, NOW, outlook, pool, running, shape, waiting
@@ -32,7 +33,7 @@ def learnt(minutes: int, name: str = "train", gpus: int = 8) -> LearntLengths:
 
 def test_a_job_that_has_room_starts_at_once() -> None:
     assert set(quoted(pool(1, (), (waiting(WHOLE),))).waits_ms) == {0}
-    assert set(quoted(with_new(pool(1, (), ()), "new", WHOLE), "new").waits_ms) == {0}
+    assert set(quoted(pool(1, (), (waiting(WHOLE, "new"),)), "new").waits_ms) == {0}
 
 
 def test_a_job_starts_when_the_run_before_it_ends_which_its_limit_bounds() -> None:
@@ -173,3 +174,32 @@ def test_room_that_is_kept_is_sought_at_nodes_that_changed_since_the_last_search
         return made
 
     assert calls(4) < 3.5 * calls(0)
+
+
+def test_a_young_shard_says_that_runs_may_take_what_they_asked_for() -> None:
+    hour = shape(8, limit_ms=60 * MINUTE)
+    young = tuple(running(hour, node, since_ms=MINUTE // 6) for node in range(4))
+    found = quoted(pool(4, young, (waiting(hour),)))
+    assert found.wait_at(950) > 55 * MINUTE
+    assert 5 * MINUTE < found.wait_at(500) < 60 * MINUTE
+
+
+def test_runs_without_a_limit_are_not_taken_to_end_because_they_are_young() -> None:
+    endless = shape(8, limit_ms=0)
+    young = tuple(running(endless, node, since_ms=MINUTE // 6) for node in range(4))
+    found = quoted(pool(4, young, (waiting(endless),)))
+    assert found.wait_at(500) > 2 * MINUTE
+    assert found.wait_at(950) > 15 * MINUTE
+
+
+def test_a_guess_of_lengths_fades_with_the_ends_that_are_seen() -> None:
+    hour = shape(8, limit_ms=60 * MINUTE)
+    young = tuple(running(hour, node, since_ms=MINUTE // 6) for node in range(4))
+    now, seen = pool(4, young, (waiting(hour),)), list[int]()
+    for ends in (0, KNOWN_ENDS // 2, KNOWN_ENDS):
+        made = LearntLengths()
+        for at in range(ends):
+            made.start(str(at), hour.kind, at * MINUTE)
+            made.end(str(at), (at + 1) * MINUTE)
+        seen.append(quoted(now, lengths=made).wait_at(500))
+    assert 5 * MINUTE < seen[0] > seen[1] > seen[2] < MINUTE
