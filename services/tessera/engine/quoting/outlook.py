@@ -42,8 +42,8 @@ class Windows:
         for window in now.windows:
             for node in window.nodes:
                 self.on_node.setdefault(node, []).append(window)
-        # An end stands before a beginning of the same time, so that nodes go from one booking to the next.
         self.open = {each.booking: each for each in now.windows if each.start_ts <= now.ts}
+        # An end stands before a beginning of the same time, so that nodes go from one booking to the next.
         bounds = [(each.end_ts, False, at) for at, each in enumerate(now.windows)]
         bounds += [(each.start_ts, True, at) for at, each in enumerate(now.windows) if each.start_ts > now.ts]
         self.bounds = [(ts, begins, now.windows[at]) for ts, begins, at in sorted(bounds)]
