@@ -118,9 +118,9 @@ class BookedNodes:
         return bool(self._windows)
 
     @property
-    def windows(self) -> list[tuple[Booking, WindowTimes]]:
-        """Windows that are not over, by their beginning, each with its booking."""
-        return [(booking, (start, end)) for start, end, booking in self._windows]
+    def windows(self) -> Sequence[tuple[int, int, Booking]]:
+        """Windows that are not over, by their beginning: from when on, until when, and of which booking."""
+        return self._windows
 
     def promise_of(self, job: Job) -> str:
         """Name of the booking that keeps the job's promised start; "" for none."""

@@ -176,7 +176,7 @@ def _case_of(state: State, spec: JobSpec, job: Job) -> _Case | Reason:
     length, _ = _length_of(state.runtimes, shape)
     priced = spec.model_copy(update={"time_limit_seconds": -(-length // 1000)})
     cost = most_micros(tree, priced, state.ts) if length else 0
-    terms = terms_of(state, BookedNodes(state, pool), job)
+    terms = terms_of(BookedNodes(state, pool), job)
     return _Case(shape, pool, job.not_before, job.deadline_ts, cost, terms)
 
 

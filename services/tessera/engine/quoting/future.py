@@ -159,10 +159,9 @@ class _Future:
         on_node = self._outlook.windows.on_node
         for node in window.nodes:
             ahead = [each for each in on_node[node] if each.end_ts > now and each.booking not in self._dropped]
+            self._shut_from.pop(node, None)
             if ahead:
                 self._shut_from[node] = min(each.start_ts for each in ahead)
-            else:
-                self._shut_from.pop(node, None)
 
     def _join(self, line: EqualJobs, job: tuple[int, int, int]) -> None:
         # A line that no future before has met was added to the outlook behind the lines that this one began with.

@@ -34,7 +34,7 @@ UNKNOWN_ENDS = ONE // 6
 KNOWN_ENDS = 64
 """Ends that were seen of all runs, from which on lengths are drawn by them alone."""
 GUESSED_AGE = UNKNOWN // 8
-"""Age from which on a run without a limit is guessed to end, as long as few ends were seen."""
+"""A younger run without a limit is guessed to have as long a tail as one of this age."""
 ALL = "////"
 """Row of all runs."""
 FIRST = bucket(1000)
@@ -243,8 +243,8 @@ def guess(limit_ms: int, elapsed_ms: int, part: int, at_their_word: bool) -> int
     The whole length of a run of which nothing is known but its limit, 0 for none, and its age; always longer than that.
 
     Nobody knows yet how near to their limits people's runs end. So limits are either what all runs take, or ends come
-    evenly before them: whose 95 % is to hold must ask both. Without a limit a run has a tail as long as its age, and at
-    first as a guessed one.
+    evenly before them: a bound of 95 % has to allow for both. Without a limit a run's tail goes with its age, and at
+    first with `GUESSED_AGE`.
     """
     if limit_ms > elapsed_ms:
         return limit_ms if at_their_word else elapsed_ms + 1 + ((limit_ms - elapsed_ms - 1) * part >> 40)

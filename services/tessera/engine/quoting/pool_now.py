@@ -6,7 +6,6 @@ GPUs are left out: what they wait for is not counted here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 from tessera.domain.devices.resources import WHOLE_GPU
@@ -160,20 +159,22 @@ def pool_now(state: State, pool: str) -> PoolNow:
         policy.order_patience_seconds * 1000,
         policy.backfill_depth if policy.backfill == "reserve" else 0,
         policy.backfill_patience_seconds * 1000,
-        tuple(_windows(state, booked, numbers)) if booked else (),
+        _windows(booked, numbers),
     )
 
 
-def _windows(state: State, booked: BookedNodes, numbers: Mapping[str, int]) -> Iterable[WindowNow]:
+def _windows(booked: BookedNodes, numbers: Mapping[str, int]) -> tuple[WindowNow, ...]:
     """The windows that are not over, by their beginning; at most `WINDOWS_MAX`, since later ones matter less."""
     # Futures look at each node of each window; what begins far ahead matters least, and is left out first.
-    found = ((*times, booking) for booking, times in booked.windows)
-    for start, end, booking in islice(found, WINDOWS_MAX):
-        names = sorted(name for name in booked.nodes_of(booking) if name in numbers)
-        yield WindowNow(start, end, tuple(numbers[name] for name in names), booking.name)
+    windows = booked.windows[:WINDOWS_MAX]
+    nodes = {
+        booking.name: tuple(sorted(numbers[name] for name in booked.nodes_of(booking) if name in numbers))
+        for booking in {booking.name: booking for _, _, booking in windows}.values()
+    }
+    return tuple(WindowNow(start, end, nodes[booking.name], booking.name) for start, end, booking in windows)
 
 
-def terms_of(state: State, booked: BookedNodes, job: Job) -> Terms:
+def terms_of(booked: BookedNodes, job: Job) -> Terms:
     """Standing of the job to the windows."""
     # Most pools have no windows, and all their jobs then stand alike: equal terms make equal jobs one line.
     if not booked and not job.booking:
@@ -204,7 +205,7 @@ def _waiting(state: State, pool: str, booked: BookedNodes) -> Iterable[WaitingNo
     jobs = (job for job in state.jobs.values() if job.phase is Phase.QUEUED and not job.kept_out)
     for job in sorted(jobs, key=lambda job: (job.submitted_ts, job.job_id)):
         if state.tree.pool(job.queue) == pool and (shape := shape_of(state.tree, job)) is not None:
-            terms = terms_of(state, booked, job)
+            terms = terms_of(booked, job)
             yield WaitingNow(job.job_id, shape, job.submitted_ts, job.not_before, job.deadline_ts, terms)
 
 

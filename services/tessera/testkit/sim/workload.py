@@ -168,7 +168,7 @@ SETTLED = ConfigBody(
     templates=(TUNE,),
     policy=_policy(grow_after_seconds=1, defragment=True, min_runtime_seconds=0, **ASKS_FIRST),
 )
-"""Every gang has quota, nothing is stopped and nobody is evicted: all that is left can end."""
+"""Every gang has quota, nothing is stopped and nobody is evicted, but to move: all that is left can end."""
 
 
 def _body(random: Random, stops: bool) -> ConfigBody:
